@@ -1,0 +1,13 @@
+//! Byte layouts: stored entries and the head of a Kafka v2 batch. Decoders answer errors, never panic.
+
+pub mod batch;
+pub mod entry;
+
+/// CRC-32C (Castagnoli) of several pieces, as one.
+pub fn crc32c(pieces: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    for piece in pieces {
+        digest.update(piece);
+    }
+    digest.finalize() as u32
+}

@@ -1,0 +1,8 @@
+//! Rangeway's range log: drives, loglets, virtual logs, ranges and the control plane.
+//!
+//! Modules import strictly downward in the order below (design 17); `api` is the only door for the gateway.
+
+pub mod codec;
+pub mod drive;
+pub mod types;
+pub mod virtual_log;
