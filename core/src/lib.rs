@@ -2,7 +2,10 @@
 //!
 //! Modules import strictly downward in the order below (design 17); `api` is the only door for the gateway.
 
+pub mod api;
 pub mod codec;
 pub mod drive;
+pub mod error;
+pub mod node;
 pub mod types;
 pub mod virtual_log;

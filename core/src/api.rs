@@ -1,0 +1,420 @@
+//! The only door into core: topics, appends, reads, offsets. The gateway imports nothing else but `node`,
+//! `replicated`, `types`, `error` and `config`.
+
+pub use crate::codec::batch;
+pub use crate::codec::crc32c;
+pub use crate::codec::entry::EntryKind;
+pub use crate::drive::FileSlice;
+pub use crate::drive::spec::{DriveExpr, DriveSpec};
+
+use crate::error::{AppendError, ReadFailure, TopicError, TopicPartition};
+use crate::types::{NodeId, Offset, Partition, RangeId, Span, TopicId};
+use batch::BatchHead;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What the gateway shows of a topic: an immutable snapshot of control state.
+#[derive(Clone, Debug)]
+pub struct TopicView {
+    /// Identity.
+    pub id: TopicId,
+    /// Name.
+    pub name: Arc<str>,
+    /// How many partitions.
+    pub partitions: i32,
+    /// Configs that were set explicitly.
+    pub configs: Arc<BTreeMap<String, String>>,
+    /// Hidden from clients.
+    pub internal: bool,
+    /// The replication factor that its creator asked for.
+    pub replication_factor: i16,
+    /// Its drive expression.
+    pub drive: DriveExpr,
+    /// Its active ranges in order of partitions, with the leader epochs of their partitions.
+    pub ranges: Arc<[RangeView]>,
+}
+
+/// One active range of a topic.
+#[derive(Clone, Debug)]
+pub struct RangeView {
+    /// Identity.
+    pub id: RangeId,
+    /// Its partitions.
+    pub span: Span,
+    /// The node that leads it.
+    pub leader: NodeId,
+    /// Leader epochs as runs of partitions.
+    pub epochs: Arc<[(Span, i32)]>,
+}
+
+impl TopicView {
+    /// Leader and leader epoch of a partition; `None` outside of the topic.
+    pub fn leader(&self, partition: Partition) -> Option<(NodeId, i32)> {
+        let at = self.ranges.partition_point(|r| r.span.last < partition);
+        let range = self.ranges.get(at).filter(|r| r.span.contains(partition))?;
+        let epoch = range.epochs.iter().find(|(span, _)| span.contains(partition)).map(|(_, e)| *e)?;
+        Some((range.leader, epoch))
+    }
+}
+
+/// All topics at one version of control state.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// Version, growing.
+    pub version: u64,
+    /// By name; internal ones too.
+    pub by_name: BTreeMap<Arc<str>, Arc<TopicView>>,
+    /// By id.
+    pub by_id: HashMap<TopicId, Arc<TopicView>>,
+}
+
+/// This node and its peers.
+#[derive(Clone, Debug)]
+pub struct ClusterView {
+    /// Stable identity of the cluster.
+    pub cluster_id: String,
+    /// This node.
+    pub node: NodeId,
+    /// Live nodes (this one included) with their racks.
+    pub nodes: Vec<(NodeId, Option<String>)>,
+}
+
+/// A topic to be made.
+#[derive(Clone, Debug)]
+pub struct NewTopic {
+    /// Name; its form is checked by the gateway and again here.
+    pub name: String,
+    /// Partition count; `None`: the node's default.
+    pub partitions: Option<i32>,
+    /// Replication factor asked for; `None`: the node's default.
+    pub replication_factor: Option<i16>,
+    /// Explicit configs, among them `rangeway.drive`.
+    pub configs: BTreeMap<String, String>,
+    /// Hidden from clients.
+    pub internal: bool,
+    /// Only check.
+    pub validate_only: bool,
+}
+
+/// One batch to append: already checked by the gateway (magic, CRC, lengths, counts).
+#[derive(Clone, Debug)]
+pub struct AppendBatch {
+    /// Its partition.
+    pub partition: Partition,
+    /// Its head, parsed.
+    pub head: BatchHead,
+    /// The whole batch as received; kept by reference.
+    pub bytes: Bytes,
+}
+
+/// Outcome of one batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// Stored, or a duplicate of a stored one.
+    Ok {
+        /// Offset of its first record.
+        base_offset: Offset,
+        /// The partition's log start.
+        log_start: Offset,
+        /// Broker time that was stamped, where the topic says LogAppendTime; else -1.
+        log_append_time: i64,
+    },
+    /// Not stored.
+    Err(AppendError),
+}
+
+/// Batches that were sequenced; their offsets are fixed and their durability is awaited.
+#[derive(Debug)]
+pub struct PendingAppend {
+    pub(crate) inner: crate::node::Pending,
+}
+
+impl PendingAppend {
+    /// Waits until all batches are durable or failed, at most until `deadline`: one outcome per batch, in order.
+    /// What is not known by then is `TimedOut`.
+    pub async fn wait(self, deadline: Instant) -> Vec<Appended> {
+        self.inner.wait(deadline).await
+    }
+
+    /// The outcomes, if all are known now.
+    pub fn try_take(&mut self) -> Option<Vec<Appended>> {
+        self.inner.try_take()
+    }
+}
+
+/// Offsets of a partition that clients see.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PartitionOffsets {
+    /// First readable offset.
+    pub log_start: Offset,
+    /// One above the last completed record.
+    pub high_watermark: Offset,
+    /// First offset of the earliest open transaction, else the high watermark.
+    pub last_stable: Offset,
+    /// The current leader epoch.
+    pub leader_epoch: i32,
+}
+
+/// One partition to read.
+#[derive(Copy, Clone, Debug)]
+pub struct ReadFrom {
+    /// The topic.
+    pub topic: TopicId,
+    /// The partition.
+    pub partition: Partition,
+    /// First offset wanted.
+    pub offset: Offset,
+    /// Stop at so many bytes; the first batch may be larger when `first_whole` of the call says so.
+    pub max_bytes: usize,
+}
+
+/// A run of stored bytes: whole batches.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// In memory.
+    Memory(Bytes),
+    /// In a file, to be sent from there.
+    File(FileSlice),
+}
+
+impl Piece {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Memory(b) => b.len(),
+            Piece::File(f) => f.len as usize,
+        }
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What one partition gave.
+#[derive(Clone, Debug)]
+pub struct PartitionRead {
+    /// Offsets at the time of the read.
+    pub offsets: PartitionOffsets,
+    /// Whole batches in offset order, the first one holding or following the offset asked for.
+    pub pieces: Vec<Piece>,
+    /// Their length in bytes.
+    pub bytes: usize,
+    /// Offset after the last batch; the offset asked for when there is none.
+    pub next_offset: Offset,
+}
+
+/// One record of a replicated state machine.
+#[derive(Clone, Debug)]
+pub struct OwnEntry {
+    /// `Control` or `Snapshot`.
+    pub kind: EntryKind,
+    /// Its bytes.
+    pub payload: Bytes,
+}
+
+/// The door. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Api {
+    pub(crate) node: Arc<crate::node::Inner>,
+}
+
+impl Api {
+    /// This node and its peers.
+    pub fn cluster(&self) -> ClusterView {
+        self.node.cluster()
+    }
+
+    /// All topics now; a snapshot, cheap.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.node.catalog()
+    }
+
+    /// Makes a topic; returns when this node leads and serves its partitions.
+    ///
+    /// Errors: see [`TopicError`]; all but `Control` are final for this request.
+    pub async fn create_topic(&self, topic: NewTopic) -> Result<Arc<TopicView>, TopicError> {
+        self.node.create_topic(topic).await
+    }
+
+    /// Deletes a topic: its partitions answer `UnknownPartition` from here on, its data is freed.
+    pub async fn delete_topic(&self, topic: TopicId) -> Result<(), TopicError> {
+        self.node.delete_topic(topic).await
+    }
+
+    /// Appends partitions until there are `total`, in new ranges. With `validate_only` nothing changes.
+    pub async fn create_partitions(
+        &self,
+        topic: TopicId,
+        total: i32,
+        validate_only: bool,
+    ) -> Result<(), TopicError> {
+        self.node.create_partitions(topic, total, validate_only).await
+    }
+
+    /// Sets (`Some`) and deletes (`None`) explicit configs of a topic. With `validate_only` nothing changes.
+    pub async fn alter_topic_configs(
+        &self,
+        topic: TopicId,
+        changes: Vec<(String, Option<String>)>,
+        validate_only: bool,
+    ) -> Result<(), TopicError> {
+        self.node.alter_topic_configs(topic, changes, validate_only).await
+    }
+
+    /// A producer id that was never given out, with epoch 0.
+    pub async fn new_producer_id(&self) -> Result<i64, TopicError> {
+        self.node.new_producer_id().await
+    }
+
+    /// Sequences batches of one topic and hands them to their drives, in the order given per partition.
+    ///
+    /// Waits only before anything is numbered (window, memory); when it returns, every batch has its offset or its
+    /// refusal, and later calls come after it. The bytes are kept by reference until they are durable.
+    pub async fn append(
+        &self,
+        topic: TopicId,
+        batches: Vec<AppendBatch>,
+        deadline: Instant,
+    ) -> PendingAppend {
+        PendingAppend { inner: self.node.append(topic, batches, deadline).await }
+    }
+
+    /// Appends records of a replicated state machine to a partition of an internal topic; returns the offset of the
+    /// first once all are durable.
+    pub async fn append_own(
+        &self,
+        at: TopicPartition,
+        entries: Vec<OwnEntry>,
+        deadline: Instant,
+    ) -> Result<Offset, AppendError> {
+        self.node.append_own(at, entries, deadline).await
+    }
+
+    /// Reads records of a replicated state machine from an offset on: (offset, kind, payload), at most `max_entries`.
+    pub async fn read_own(
+        &self,
+        at: TopicPartition,
+        from: Offset,
+        max_entries: usize,
+    ) -> Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure> {
+        self.node.read_own(at, from, max_entries).await
+    }
+
+    /// Offsets of a partition.
+    pub fn offsets(&self, at: TopicPartition) -> Result<PartitionOffsets, ReadFailure> {
+        self.node.offsets(at)
+    }
+
+    /// Reads many partitions, in the order given, at most `max_bytes` in all; the first batch of the answer is whole
+    /// whatever its size. Answers what is there now and does not wait for more.
+    pub async fn read(
+        &self,
+        reads: &[ReadFrom],
+        max_bytes: usize,
+    ) -> Vec<Result<PartitionRead, ReadFailure>> {
+        self.node.read(reads, max_bytes).await
+    }
+
+    /// The first batch in offset order whose maximum timestamp is at or above `timestamp`, whole and in memory.
+    pub async fn find_timestamp(
+        &self,
+        at: TopicPartition,
+        timestamp: i64,
+    ) -> Result<Option<Bytes>, ReadFailure> {
+        self.node.find_timestamp(at, timestamp).await
+    }
+
+    /// The first batch in offset order that holds the partition's largest timestamp, whole and in memory.
+    pub async fn find_max_timestamp(&self, at: TopicPartition) -> Result<Option<Bytes>, ReadFailure> {
+        self.node.find_max_timestamp(at).await
+    }
+
+    /// The largest known leader epoch at or below `epoch` and its end offset (KIP-320); `None` when there is none.
+    pub fn end_of_epoch(&self, at: TopicPartition, epoch: i32) -> Result<Option<(i32, Offset)>, ReadFailure> {
+        self.node.end_of_epoch(at, epoch)
+    }
+
+    /// Raises the log start of a partition to `before` (`None`: to the high watermark), durably; the new log start.
+    pub async fn delete_records(
+        &self,
+        at: TopicPartition,
+        before: Option<Offset>,
+    ) -> Result<Offset, ReadFailure> {
+        self.node.delete_records(at, before).await
+    }
+
+    /// Wakes when something readable or a changed layout appears in one of the partitions after this call.
+    pub fn watch(&self, partitions: &[TopicPartition]) -> Watch {
+        self.node.watch(partitions)
+    }
+
+    /// Bytes and ranges for operators.
+    pub fn range_stats(&self, topic: TopicId) -> Vec<RangeStats> {
+        self.node.range_stats(topic)
+    }
+
+    /// Counters for `/metrics`: (name, help, kind is a counter, labels, value).
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.node.metrics()
+    }
+
+    /// What keeps the node from serving all its ranges; empty when it is ready.
+    pub fn blocked(&self) -> Vec<String> {
+        self.node.blocked()
+    }
+}
+
+/// A wake-up for long polls: see [`Api::watch`].
+#[derive(Debug)]
+pub struct Watch {
+    pub(crate) inner: crate::node::WatchInner,
+}
+
+impl Watch {
+    /// Waits for the next change; returns at once if there was one since the last call.
+    pub async fn changed(&mut self) {
+        self.inner.changed().await;
+    }
+}
+
+/// One range, for operators.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct RangeStats {
+    /// Identity in its topic.
+    pub id: u32,
+    /// First partition.
+    pub first: Partition,
+    /// Last partition.
+    pub last: Partition,
+    /// `active`, `fencing` or `closed`.
+    pub state: String,
+    /// Node that leads it.
+    pub primary: i32,
+    /// How many segments.
+    pub segments: usize,
+    /// Bytes stored.
+    pub bytes: u64,
+    /// Ranges it came from.
+    pub parents: Vec<u32>,
+    /// Ranges that came from it.
+    pub children: Vec<u32>,
+}
+
+/// One value for `/metrics`.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Name without the `rangeway_` prefix.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// A counter, else a gauge.
+    pub counter: bool,
+    /// Labels.
+    pub labels: Vec<(&'static str, String)>,
+    /// Value.
+    pub value: f64,
+}
