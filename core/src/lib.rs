@@ -6,6 +6,8 @@ pub mod api;
 pub mod codec;
 pub mod drive;
 pub mod error;
+pub mod loglet;
 pub mod node;
+pub(crate) mod testing;
 pub mod types;
 pub mod virtual_log;

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
+pub mod expr;
 pub mod spec;
 
 /// Consecutive entries of one loglet, submitted together; `entries[i]` has the drive-local address `first + i`.

@@ -1,0 +1,62 @@
+//! Switches in the code under test, one per counter-example of the design; consulted where the rule is kept.
+
+/// A rule broken on purpose. Names follow the counter-examples.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// M5: the roll's compare-and-set goes out before the drain is complete.
+    RollBeforeDrain,
+    /// M6: issuing goes on after a roll's compare-and-set that was never answered.
+    ResumeUnanswered,
+}
+
+#[cfg(test)]
+pub(crate) mod switched {
+    use super::Mutant;
+    use std::cell::Cell;
+
+    thread_local! {
+        static BROKEN: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Whether this thread runs with `mutant`.
+    pub(crate) fn broken(mutant: Mutant) -> bool {
+        BROKEN.with(|b| b.get() == Some(mutant))
+    }
+
+    /// Runs `f` on this thread with one rule broken.
+    pub(crate) fn with_broken<T>(mutant: Option<Mutant>, f: impl FnOnce() -> T) -> T {
+        struct Restore(Option<Mutant>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                BROKEN.with(|b| b.set(self.0));
+            }
+        }
+        let _restore = Restore(BROKEN.with(|b| b.replace(mutant)));
+        f()
+    }
+}
+
+#[cfg(test)]
+pub(crate) use switched::broken;
+
+/// Never, outside of tests.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) const fn broken(_mutant: Mutant) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_holds_for_its_closure_on_its_thread_only() {
+        switched::with_broken(Some(Mutant::RollBeforeDrain), || {
+            assert!(broken(Mutant::RollBeforeDrain));
+            assert!(!broken(Mutant::ResumeUnanswered));
+            assert!(!std::thread::spawn(|| broken(Mutant::RollBeforeDrain)).join().unwrap());
+        });
+        assert!(!broken(Mutant::RollBeforeDrain));
+    }
+}
