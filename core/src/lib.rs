@@ -8,6 +8,7 @@ pub mod drive;
 pub mod error;
 pub mod loglet;
 pub mod node;
+pub mod range;
 pub(crate) mod testing;
 pub mod types;
 pub mod virtual_log;

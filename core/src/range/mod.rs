@@ -1,0 +1,8 @@
+//! The range: a pure fold of its log (design 6). State, checkpoints, fold, projection and union, retention.
+//!
+//! Everything in the modules below is pure: no I/O, no clock; time and bytes are passed in.
+
+pub mod epochs;
+pub mod log_start;
+pub mod producers;
+pub mod state;
