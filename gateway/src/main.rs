@@ -1,1 +1,3 @@
+//! The `rangeway` program.
+
 fn main() {}
