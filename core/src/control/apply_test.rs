@@ -1,0 +1,548 @@
+//! The state machine: single commands, and random sequences of them with the invariants checked after each.
+
+use super::command::*;
+use super::rows::{self, Loader};
+use super::state::*;
+use crate::drive::spec::DriveSpec;
+use crate::types::{Address, Generation, LogletId, NodeId, Primary, RangeId, TopicId};
+use crate::virtual_log::chain::SealMode;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use uuid::Uuid;
+
+fn topic_id(n: u128) -> TopicId {
+    TopicId(Uuid::from_u128(n))
+}
+
+fn primary(node: i32, generation: u64) -> Primary {
+    Primary { node: NodeId(node), generation: Generation(generation) }
+}
+
+fn segment(primary: Primary) -> NewSegment {
+    let drive = DriveSpec::Memory { node: primary.node };
+    NewSegment { drive, window: 16, seal_mode: SealMode::Fence, primary }
+}
+
+fn create(id: u128, name: &str, partitions: i32, ranges: u32) -> CreateTopic {
+    CreateTopic {
+        id: topic_id(id),
+        name: name.to_owned(),
+        partitions,
+        ranges,
+        replication_factor: 1,
+        drive: None,
+        configs: BTreeMap::new(),
+        internal: false,
+        segments: Vec::new(),
+        now: 1,
+    }
+}
+
+/// An `Extend` that fits the range as it is, ending the open segment (if any) at `tail`.
+fn fitting(state: &State, topic: TopicId, range: RangeId, tail: u64, primary: Primary) -> Extend {
+    let present = state.range(topic, range).expect("range");
+    let ended = present.open().map(|open| Ended::at(open.loglet, Address(tail)));
+    Extend { topic, range, version: present.version, ended, next: segment(primary), now: 2 }
+}
+
+fn applied(state: &mut State, command: Command) -> Reply {
+    let (reply, _) = state.apply(&command).expect("applied");
+    state.check().expect("invariants");
+    reply
+}
+
+fn refused(state: &mut State, command: Command) -> Refusal {
+    let before = state.clone();
+    let refusal = state.apply(&command).expect_err("refused");
+    assert_eq!(*state, before, "a refusal changes nothing");
+    refusal
+}
+
+/// One topic of 4 partitions in 2 ranges, and node 1 in generation 1.
+fn small() -> (State, TopicId) {
+    let mut state = State::default();
+    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 0 });
+    let mut topic = create(1, "orders", 4, 2);
+    topic.segments = vec![segment(primary(1, 1)), segment(primary(1, 1))];
+    let reply = applied(&mut state, Command::CreateTopic(topic));
+    let first = vec![(RangeId(0), Some(LogletId(0))), (RangeId(1), Some(LogletId(1)))];
+    assert_eq!(reply, Reply::Created(first));
+    (state, topic_id(1))
+}
+
+#[test]
+fn partitions_are_cut_evenly_and_whole() {
+    let spans: Vec<(i32, i32)> = cut(10, 7, 3).into_iter().map(|s| (s.first, s.last)).collect();
+    assert_eq!(spans, [(10, 11), (12, 13), (14, 16)]);
+    assert_eq!(cut(0, 2, 9).len(), 2);
+    assert!(cut(0, 0, 1).is_empty());
+}
+
+#[test]
+fn a_name_that_differs_only_in_dot_and_underscore_collides() {
+    let mut state = State::default();
+    applied(&mut state, Command::CreateTopic(create(1, "a.b", 1, 1)));
+    let collision = refused(&mut state, Command::CreateTopic(create(2, "a_b", 1, 1)));
+    assert_eq!(collision, Refusal::NameCollides { name: "a_b".into(), existing: "a.b".into() });
+    let exists = refused(&mut state, Command::CreateTopic(create(2, "a.b", 1, 1)));
+    assert_eq!(exists, Refusal::TopicExists { name: "a.b".into(), id: topic_id(1) });
+    assert!(state.topic_named("a_b").is_none());
+    assert!(state.topic_named("a.b").is_some());
+}
+
+#[test]
+fn names_that_are_no_topic_names_are_refused() {
+    for name in ["", ".", "..", "a b", "ä", "a/b", &"x".repeat(250)] {
+        assert!(matches!(check_topic_name(name), Err(Refusal::InvalidName(_))), "{name}");
+    }
+    for name in ["a", "...", "A-b_c.9", &"x".repeat(249)] {
+        assert_eq!(check_topic_name(name), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn numbers_of_partitions_ranges_and_segments_are_bounded() {
+    let mut state = State::default();
+    for partitions in [0, -1, PARTITIONS_MAX + 1] {
+        let refusal = refused(&mut state, Command::CreateTopic(create(1, "t", partitions, 1)));
+        assert!(matches!(refusal, Refusal::Partitions { got, .. } if got == partitions));
+    }
+    for ranges in [0, 4] {
+        let refusal = refused(&mut state, Command::CreateTopic(create(1, "t", 3, ranges)));
+        assert_eq!(refusal, Refusal::Ranges { got: ranges, max: 3 });
+    }
+    let mut one_segment = create(1, "t", 3, 2);
+    one_segment.segments = vec![segment(primary(1, 1))];
+    let refusal = refused(&mut state, Command::CreateTopic(one_segment));
+    assert_eq!(refusal, Refusal::Segments { got: 1, ranges: 2 });
+}
+
+#[test]
+fn a_roll_keeps_the_epoch_and_a_new_generation_raises_it() {
+    let (mut state, topic) = small();
+    let roll = fitting(&state, topic, RangeId(0), 5, primary(1, 1));
+    let reply = applied(&mut state, Command::Extend(roll));
+    assert_eq!(reply, Reply::Extended(Extended { loglet: LogletId(2), base: 5, version: 1 }));
+    assert_eq!(state.range(topic, RangeId(0)).and_then(|r| r.epoch_of(0)), Some(0));
+
+    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+    let restarted = fitting(&state, topic, RangeId(0), 7, primary(1, 2));
+    applied(&mut state, Command::Extend(restarted));
+    let range = state.range(topic, RangeId(0)).expect("range");
+    assert_eq!((range.epoch_of(0), range.epoch_of(1), range.epoch_of(2)), (Some(1), Some(1), None));
+    assert_eq!(range.open().map(|open| open.base), Some(12));
+    assert_eq!(range.chain.len(), 3);
+}
+
+#[test]
+fn an_empty_segment_leaves_the_chain_and_its_epoch_stays() {
+    let (mut state, topic) = small();
+    for generation in 2..=4 {
+        applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+        let crash = fitting(&state, topic, RangeId(1), 0, primary(1, generation));
+        applied(&mut state, Command::Extend(crash));
+    }
+    let range = state.range(topic, RangeId(1)).expect("range");
+    assert_eq!(range.chain.len(), 1);
+    assert_eq!(range.epoch_of(3), Some(3), "one per generation, though no segment of it is left");
+    assert_eq!(state.tombstones.len(), 3);
+}
+
+#[test]
+fn an_extend_that_decided_on_an_older_version_is_refused() {
+    let (mut state, topic) = small();
+    let late = fitting(&state, topic, RangeId(0), 5, primary(1, 1));
+    applied(&mut state, Command::Extend(late.clone()));
+    assert_eq!(refused(&mut state, Command::Extend(late.clone())), Refusal::Stale { named: 0, present: 1 });
+    let wrong_segment = Extend { version: 1, ..late };
+    let refusal = refused(&mut state, Command::Extend(wrong_segment));
+    let (named, open) = (Some(LogletId(0)), Some(LogletId(2)));
+    assert_eq!(refusal, Refusal::NotTheOpenSegment { range: RangeId(0), named, open });
+    assert_eq!(refusal.retry(), Retry::Reread);
+}
+
+#[test]
+fn a_segment_of_a_dead_generation_is_not_opened() {
+    let (mut state, topic) = small();
+    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+    let zombie = fitting(&state, topic, RangeId(0), 5, primary(1, 1));
+    let refusal = refused(&mut state, Command::Extend(zombie));
+    let (named, present) = (Generation(1), Some(Generation(2)));
+    assert_eq!(refusal, Refusal::DeadPrimary { node: NodeId(1), named, present });
+}
+
+fn restart_row(state: &State, topic: TopicId, range: u32, tail: u64) -> RestartRange {
+    let extend = fitting(state, topic, RangeId(range), tail, primary(1, 2));
+    RestartRange {
+        topic,
+        range: RangeId(range),
+        version: extend.version,
+        ended: extend.ended.expect("open"),
+        drive: extend.next.drive,
+        window: 16,
+        seal_mode: SealMode::Fence,
+    }
+}
+
+#[test]
+fn a_restart_seals_and_extends_all_ranges_or_none() {
+    let (mut state, topic) = small();
+    let restart = |state: &State, rows: &[(u32, u64)]| {
+        let ranges = rows.iter().map(|(range, tail)| restart_row(state, topic, *range, *tail)).collect();
+        Command::Restart(Restart { primary: primary(1, 2), ranges, now: 9 })
+    };
+    let early = restart(&state, &[(0, 4)]);
+    assert!(matches!(refused(&mut state, early), Refusal::DeadPrimary { .. }));
+    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+
+    let twice = restart(&state, &[(0, 4), (0, 4)]);
+    assert!(matches!(refused(&mut state, twice), Refusal::Stale { .. }));
+    let both = restart(&state, &[(0, 4), (1, 0)]);
+    let Reply::Restarted(opened) = applied(&mut state, both.clone()) else { panic!("reply") };
+    assert_eq!(opened.iter().map(|e| (e.loglet.0, e.base)).collect::<Vec<_>>(), [(2, 4), (3, 0)]);
+    assert!(matches!(refused(&mut state, both), Refusal::NotMine { .. }), "asked twice, done once");
+    let epochs: Vec<_> =
+        (0..4).map(|p| state.topics[&topic].range_of(p).and_then(|r| r.epoch_of(p))).collect();
+    assert_eq!(epochs, [Some(1); 4]);
+}
+
+#[test]
+fn only_the_oldest_sealed_segments_can_be_dropped() {
+    let (mut state, topic) = small();
+    for _ in 0..3 {
+        let roll = fitting(&state, topic, RangeId(0), 10, primary(1, 1));
+        applied(&mut state, Command::Extend(roll));
+    }
+    let chain: Vec<LogletId> =
+        state.range(topic, RangeId(0)).expect("range").chain.iter().map(|e| e.loglet).collect();
+    let drop = |version, loglets: &[LogletId]| {
+        let loglets = loglets.to_vec();
+        Command::DropSegments(DropSegments { topic, range: RangeId(0), version, loglets, now: 5 })
+    };
+    let not_a_prefix = Refusal::NotAPrefix { range: RangeId(0) };
+    for wrong in [&chain[1..2], &chain[..0], &chain[..4], &[chain[1], chain[0]]] {
+        assert_eq!(refused(&mut state, drop(3, wrong)), not_a_prefix);
+    }
+    assert!(matches!(refused(&mut state, drop(2, &chain[..2])), Refusal::Stale { .. }));
+    applied(&mut state, drop(3, &chain[..2]));
+    let range = state.range(topic, RangeId(0)).expect("range");
+    assert_eq!((range.version, range.chain[0].base), (4, 20));
+    assert_eq!(state.tombstones_of(NodeId(1)).map(|(id, _)| id).collect::<Vec<_>>(), chain[..2]);
+
+    let ack = Command::AckTombstones { node: NodeId(1), loglets: chain[..2].to_vec() };
+    applied(&mut state, ack.clone());
+    assert!(state.tombstones.is_empty());
+    applied(&mut state, ack);
+}
+
+#[test]
+fn a_closed_range_without_segments_leaves_a_stone() {
+    let (mut state, id) = small();
+    let roll = fitting(&state, id, RangeId(0), 10, primary(1, 1));
+    applied(&mut state, Command::Extend(roll));
+    // No command closes a range yet; a merge of both ranges would leave this.
+    let topic = Arc::make_mut(state.topics.get_mut(&id).expect("topic"));
+    let mut child = Range::clone(&topic.ranges[&RangeId(1)]);
+    child.span.first = 0;
+    child.epochs[0].first = 0;
+    topic.ranges.insert(RangeId(1), Arc::new(child));
+    let closed = Arc::make_mut(topic.ranges.get_mut(&RangeId(0)).expect("range"));
+    closed.state = RangeState::Closed;
+    closed.children = vec![RangeId(1)];
+    closed.chain[1].tail = Some(Address(3));
+    topic.layout = BTreeMap::from([(0, RangeId(1))]);
+    state.check().expect("a state that a merge leaves");
+    let span = state.topics[&id].ranges[&RangeId(0)].span;
+
+    let loglets = vec![LogletId(0), LogletId(2)];
+    let drop = DropSegments { topic: id, range: RangeId(0), version: 1, loglets, now: 5 };
+    applied(&mut state, Command::DropSegments(drop));
+    let stone = Stone { range: RangeId(0), span, end: 13, children: vec![RangeId(1)] };
+    assert_eq!(state.topics[&id].stones, [stone]);
+}
+
+#[test]
+fn a_topic_created_again_starts_above_its_old_epochs() {
+    let (mut state, topic) = small();
+    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+    let failover = fitting(&state, topic, RangeId(0), 5, primary(1, 2));
+    applied(&mut state, Command::Extend(failover));
+    applied(&mut state, Command::DeleteTopic { topic, now: 4 });
+    assert_eq!(state.tombstones.len(), 3);
+    assert_eq!(refused(&mut state, Command::DeleteTopic { topic, now: 4 }), Refusal::UnknownTopic(topic));
+    applied(&mut state, Command::CreateTopic(create(2, "orders", 1, 1)));
+    let grown = CreatePartitions { topic: topic_id(2), total: 3, ranges: 1, segments: Vec::new(), now: 5 };
+    applied(&mut state, Command::CreatePartitions(grown));
+    let again = &state.topics[&topic_id(2)];
+    let epochs: Vec<_> = (0..3).map(|p| again.range_of(p).and_then(|r| r.epoch_of(p))).collect();
+    assert_eq!(epochs, [Some(2); 3]);
+}
+
+#[test]
+fn partitions_are_appended_in_new_ranges() {
+    let (mut state, topic) = small();
+    let grow = |total, ranges| {
+        Command::CreatePartitions(CreatePartitions { topic, total, ranges, segments: vec![], now: 5 })
+    };
+    assert!(matches!(refused(&mut state, grow(4, 1)), Refusal::Partitions { min: 5, .. }));
+    assert_eq!(refused(&mut state, grow(6, 3)), Refusal::Ranges { got: 3, max: 2 });
+    let reply = applied(&mut state, grow(7, 2));
+    assert_eq!(reply, Reply::Created(vec![(RangeId(2), None), (RangeId(3), None)]));
+    let topic = &state.topics[&topic];
+    assert_eq!(topic.range_of(4).map(|r| r.id), Some(RangeId(2)));
+    assert_eq!(topic.range_of(6).map(|r| r.id), Some(RangeId(3)));
+    assert!(topic.range_of(7).is_none() && topic.range_of(-1).is_none());
+}
+
+#[test]
+fn configs_are_set_and_given_up_singly_against_a_version() {
+    let (mut state, topic) = small();
+    let alter = |version, changes: &[(&str, Option<&str>)]| {
+        let changes = changes.iter().map(|(k, v)| ((*k).to_owned(), v.map(str::to_owned))).collect();
+        Command::AlterConfigs(AlterConfigs { topic, version, changes, drive: DriveChange::Keep })
+    };
+    applied(&mut state, alter(None, &[("retention.ms", Some("5")), ("segment.bytes", Some("7"))]));
+    applied(&mut state, alter(Some(1), &[("retention.ms", None), ("absent", None)]));
+    assert_eq!(state.topics[&topic].configs, BTreeMap::from([("segment.bytes".to_owned(), "7".to_owned())]));
+    assert_eq!(refused(&mut state, alter(Some(1), &[])), Refusal::Stale { named: 1, present: 2 });
+    let long = "x".repeat(CONFIG_BYTES_MAX + 1);
+    assert!(matches!(refused(&mut state, alter(None, &[("a", Some(&long))])), Refusal::OutOfBounds { .. }));
+}
+
+#[test]
+fn producer_id_blocks_never_overlap() {
+    let mut state = State::default();
+    for first in [0, 1000, 2000] {
+        let reply = applied(&mut state, Command::AllocateProducerIds { count: 1000 });
+        assert_eq!(reply, Reply::ProducerIds { first, count: 1000 });
+    }
+    for count in [0, PRODUCER_IDS_MAX + 1] {
+        let refusal = refused(&mut state, Command::AllocateProducerIds { count });
+        assert!(matches!(refusal, Refusal::OutOfBounds { .. }));
+    }
+}
+
+/// One step of a random run; numbers are taken modulo what is there.
+#[derive(Clone, Debug)]
+enum Step {
+    Create { name: u8, partitions: i32, ranges: u32, placed: bool },
+    Delete { topic: u8 },
+    Grow { topic: u8, more: i32, ranges: u32 },
+    Extend { range: u8, tail: u64, node: i32, stale: bool },
+    Drop { range: u8, count: usize },
+    Ack { node: i32 },
+    Start { node: i32 },
+    Restart { node: i32, tail: u64 },
+    Ids { count: u32 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (0..4u8, 0..6i32, 0..4u32, any::<bool>())
+            .prop_map(|(name, partitions, ranges, placed)| Step::Create { name, partitions, ranges, placed }),
+        1 => (0..4u8).prop_map(|topic| Step::Delete { topic }),
+        1 => (0..4u8, 0..4i32, 0..3u32).prop_map(|(topic, more, ranges)| Step::Grow { topic, more, ranges }),
+        6 => (any::<u8>(), 0..4u64, 1..3i32, prop::bool::weighted(0.1))
+            .prop_map(|(range, tail, node, stale)| Step::Extend { range, tail, node, stale }),
+        2 => (any::<u8>(), 0..4usize).prop_map(|(range, count)| Step::Drop { range, count }),
+        1 => (1..3i32).prop_map(|node| Step::Ack { node }),
+        1 => (1..3i32).prop_map(|node| Step::Start { node }),
+        1 => (1..3i32, 0..3u64).prop_map(|(node, tail)| Step::Restart { node, tail }),
+        1 => (0..5u32).prop_map(|count| Step::Ids { count }),
+    ]
+}
+
+/// The command of a step in the state as it is.
+fn command(state: &State, step: &Step, n: u128) -> Option<Command> {
+    let generation = |node: i32| state.nodes.get(&NodeId(node)).map_or(1, |node| node.generation.0);
+    let topic = |i: u8| state.topics.keys().nth(usize::from(i) % state.topics.len().max(1)).copied();
+    let range = |i: u8| {
+        let all: Vec<(TopicId, &Arc<Range>)> =
+            state.topics.values().flat_map(|t| t.ranges.values().map(|r| (t.id, r))).collect();
+        all.get(usize::from(i) % all.len().max(1)).map(|(topic, range)| (*topic, Range::clone(range)))
+    };
+    Some(match step {
+        Step::Create { name, partitions, ranges, placed } => {
+            let mut create = create(n, &format!("t{name}"), *partitions, *ranges);
+            if *placed {
+                create.segments = vec![segment(primary(1, generation(1))); *ranges as usize];
+            }
+            Command::CreateTopic(create)
+        }
+        Step::Delete { topic: i } => Command::DeleteTopic { topic: topic(*i)?, now: 1 },
+        Step::Grow { topic: i, more, ranges } => {
+            let topic = topic(*i)?;
+            let total = state.topics[&topic].partitions + more;
+            Command::CreatePartitions(CreatePartitions {
+                topic,
+                total,
+                ranges: *ranges,
+                segments: vec![],
+                now: 1,
+            })
+        }
+        Step::Extend { range: i, tail, node, stale } => {
+            let (topic, range) = range(*i)?;
+            let mut extend = fitting(state, topic, range.id, *tail, primary(*node, generation(*node)));
+            extend.version += u64::from(*stale);
+            Command::Extend(extend)
+        }
+        Step::Drop { range: i, count } => {
+            let (topic, range) = range(*i)?;
+            let loglets = range.chain.iter().take(*count).map(|entry| entry.loglet).collect();
+            let version = range.version;
+            Command::DropSegments(DropSegments { topic, range: range.id, version, loglets, now: 1 })
+        }
+        Step::Ack { node } => {
+            let loglets = state.tombstones.keys().copied().collect();
+            Command::AckTombstones { node: NodeId(*node), loglets }
+        }
+        Step::Start { node } => Command::StartNode { node: NodeId(*node), disks: Vec::new(), now: 1 },
+        Step::Restart { node, tail } => {
+            let primary = primary(*node, generation(*node));
+            let all = state.topics.values().flat_map(|t| t.ranges.values().map(|r| (t.id, r)));
+            let old = all.filter(|(_, range)| {
+                range.open().is_some_and(|open| {
+                    open.primary.node == primary.node && open.primary.generation < primary.generation
+                })
+            });
+            let row = |(topic, range): (TopicId, &Arc<Range>)| RestartRange {
+                topic,
+                range: range.id,
+                version: range.version,
+                ended: Ended::at(range.open().expect("open").loglet, Address(*tail)),
+                drive: DriveSpec::Memory { node: primary.node },
+                window: 4,
+                seal_mode: SealMode::Fence,
+            };
+            Command::Restart(Restart { primary, ranges: old.map(row).collect(), now: 1 })
+        }
+        Step::Ids { count } => Command::AllocateProducerIds { count: *count },
+    })
+}
+
+/// What may never be seen to fall or come back, over a whole run.
+#[derive(Default)]
+struct Watcher {
+    epochs: BTreeMap<(String, i32), i32>,
+    versions: BTreeMap<(TopicId, RangeId), u64>,
+    ranges_gone: BTreeSet<(TopicId, RangeId)>,
+    loglets_gone: BTreeSet<LogletId>,
+    loglets: BTreeSet<LogletId>,
+}
+
+impl Watcher {
+    fn look(&mut self, state: &State) {
+        let mut ranges = BTreeSet::new();
+        let mut loglets: BTreeSet<LogletId> = state.tombstones.keys().copied().collect();
+        for topic in state.topics.values() {
+            for partition in 0..topic.partitions {
+                let range = topic.range_of(partition).expect("tiled");
+                let epoch = range.epoch_of(partition).expect("an epoch for each partition");
+                let seen = self.epochs.entry((topic.name.clone(), partition)).or_insert(epoch);
+                assert!(*seen <= epoch, "epoch of {} {partition} fell", topic.name);
+                *seen = epoch;
+            }
+            for range in topic.ranges.values() {
+                let seen = self.versions.entry((topic.id, range.id)).or_insert(range.version);
+                assert!(*seen <= range.version, "version of {} fell", range.id);
+                *seen = range.version;
+                ranges.insert((topic.id, range.id));
+                loglets.extend(range.chain.iter().map(|entry| entry.loglet));
+            }
+        }
+        assert!(ranges.is_disjoint(&self.ranges_gone), "a range came back");
+        self.ranges_gone.extend(self.versions.keys().filter(|key| !ranges.contains(*key)));
+        assert!(loglets.is_disjoint(&self.loglets_gone), "a loglet came back");
+        self.loglets_gone.extend(self.loglets.difference(&loglets));
+        self.loglets.extend(&loglets);
+    }
+}
+
+/// Keeps rows as the store does, from the deltas alone.
+fn keep(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, state: &State, deltas: &[super::Delta]) {
+    rows.insert(rows::COUNTERS.to_vec(), rows::encode(&state.counters).expect("encodes"));
+    for delta in deltas {
+        match rows::value(state, delta).expect("encodes") {
+            Some(value) => rows.insert(rows::key(delta), value),
+            None => rows.remove(&rows::key(delta)),
+        };
+    }
+}
+
+fn loaded(rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> State {
+    let mut loader = Loader::default();
+    rows.iter().for_each(|(key, value)| loader.row(key, value).expect("a good row"));
+    loader.finish().expect("a good state")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn invariants_hold_after_every_command_and_rows_and_replay_give_the_same_state(
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let mut state = State::default();
+        let mut kept = BTreeMap::new();
+        keep(&mut kept, &state, &[]);
+        let mut done = Vec::new();
+        let mut watcher = Watcher::default();
+        for (n, step) in steps.iter().enumerate() {
+            let Some(command) = command(&state, step, n as u128 + 1) else { continue };
+            let before = state.clone();
+            match state.apply(&command) {
+                Ok((_, deltas)) => {
+                    prop_assert_eq!(state.counters.version, before.counters.version + 1);
+                    keep(&mut kept, &state, &deltas);
+                    done.push(command);
+                }
+                Err(_) => prop_assert_eq!(&state, &before),
+            }
+            prop_assert_eq!(state.check(), Ok(()));
+            watcher.look(&state);
+            prop_assert_eq!(&loaded(&kept), &state);
+        }
+        let mut replayed = State::default();
+        for command in &done {
+            replayed.apply(command).expect("applied before");
+        }
+        prop_assert_eq!(&replayed, &state);
+    }
+}
+
+#[test]
+fn command_numbers_stay() {
+    let (topic, now) = (topic_id(1), 0);
+    let id = RangeId(0);
+    let commands = [
+        Command::CreateTopic(create(1, "t", 1, 1)),
+        Command::DeleteTopic { topic, now },
+        Command::CreatePartitions(CreatePartitions { topic, total: 2, ranges: 1, segments: vec![], now }),
+        Command::AlterConfigs(AlterConfigs {
+            topic,
+            version: None,
+            changes: BTreeMap::new(),
+            drive: DriveChange::Keep,
+        }),
+        Command::Extend(Extend {
+            topic,
+            range: id,
+            version: 0,
+            ended: None,
+            next: segment(primary(1, 1)),
+            now,
+        }),
+        Command::DropSegments(DropSegments { topic, range: id, version: 0, loglets: vec![], now }),
+        Command::AckTombstones { node: NodeId(1), loglets: vec![] },
+        Command::StartNode { node: NodeId(1), disks: vec![], now },
+        Command::AllocateProducerIds { count: 1 },
+        Command::Restart(Restart { primary: primary(1, 1), ranges: vec![], now }),
+    ];
+    for (number, command) in commands.iter().enumerate() {
+        let bytes = postcard::to_allocvec(command).expect("encodes");
+        assert_eq!(usize::from(bytes[0]), number, "{command:?}");
+        assert_eq!(&postcard::from_bytes::<Command>(&bytes).expect("decodes"), command);
+    }
+}

@@ -1,0 +1,230 @@
+//! The local store: durability, grouping, refusals, watching, damaged files.
+
+use super::command::*;
+use super::local::LocalStore;
+use super::{ControlError, Delta, PROPOSAL_COMMANDS_MAX, Store, propose_one};
+use crate::types::{NodeId, TopicId};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+
+fn create(n: u128) -> Command {
+    Command::CreateTopic(CreateTopic {
+        id: TopicId(Uuid::from_u128(n)),
+        name: format!("topic-{n}"),
+        partitions: 4,
+        ranges: 2,
+        replication_factor: 1,
+        drive: None,
+        configs: BTreeMap::from([("retention.ms".to_owned(), "1000".to_owned())]),
+        internal: false,
+        segments: Vec::new(),
+        now: 7,
+    })
+}
+
+fn start(node: i32) -> Command {
+    Command::StartNode { node: NodeId(node), disks: Vec::new(), now: 1 }
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_opening_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    let store = LocalStore::open(&path).unwrap();
+    store.propose(vec![start(1), create(1), create(2)]).await.unwrap();
+    propose_one(&store, Command::DeleteTopic { topic: TopicId(Uuid::from_u128(1)), now: 2 }).await.unwrap();
+    let before = store.read();
+    drop(store);
+    let again = LocalStore::open(&path).unwrap();
+    assert_eq!(again.read(), before);
+    assert_eq!(before.counters.version, 4);
+    assert!(before.topic_named("topic-1").is_none() && before.topic_named("topic-2").is_some());
+}
+
+#[tokio::test]
+async fn what_was_answered_is_in_a_copy_of_the_files_taken_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    let store = LocalStore::open(&path).unwrap();
+    for n in 1..20 {
+        propose_one(&store, create(n)).await.unwrap();
+        let copy = dir.path().join("copy");
+        fs::copy(&path, &copy).unwrap();
+        let opened = LocalStore::open(&copy).unwrap();
+        assert_eq!(opened.read(), store.read(), "as a kill after the answer would leave it");
+    }
+}
+
+#[tokio::test]
+async fn a_proposal_is_applied_whole_or_not_at_all() {
+    let store = LocalStore::in_memory();
+    let refused = store.propose(vec![create(1), create(2), create(1)]).await.unwrap_err();
+    let ControlError::Refused { index: 2, refusal: Refusal::TopicExists { name, .. } } = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(name, "topic-1");
+    assert!(store.read().topics.is_empty());
+    assert_eq!(store.read().counters.version, 0);
+    let many = vec![start(1); PROPOSAL_COMMANDS_MAX + 1];
+    assert!(matches!(store.propose(many).await, Err(ControlError::TooMany { .. })));
+}
+
+#[tokio::test]
+async fn many_at_once_are_all_answered_and_all_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    let store = Arc::new(LocalStore::open(&path).unwrap());
+    let asked: Vec<_> = (1..=300)
+        .map(|n| {
+            let store = store.clone();
+            tokio::spawn(async move { propose_one(&*store, create(n)).await })
+        })
+        .collect();
+    for one in asked {
+        one.await.unwrap().unwrap();
+    }
+    drop(store);
+    assert_eq!(LocalStore::open(&path).unwrap().read().topics.len(), 300);
+}
+
+#[tokio::test]
+async fn a_watcher_hears_of_every_row_that_changed() {
+    let store = LocalStore::in_memory();
+    propose_one(&store, start(1)).await.unwrap();
+    let mut from_start = store.watch(0);
+    let changes = from_start.next().await.unwrap();
+    assert_eq!(changes.deltas, Some(vec![Delta::Node(NodeId(1))]));
+
+    let mut watch = store.watch(store.read().counters.version);
+    let waiting = tokio::spawn(async move { (watch.next().await, watch) });
+    propose_one(&store, create(1)).await.unwrap();
+    let (changes, mut watch) = waiting.await.unwrap();
+    let changes = changes.unwrap();
+    let topic = TopicId(Uuid::from_u128(1));
+    assert!(changes.deltas.unwrap().contains(&Delta::Topic(topic)));
+    assert!(changes.state.topics.contains_key(&topic));
+    store.close();
+    assert!(watch.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_watcher_too_far_behind_is_told_that_anything_may_have_changed() {
+    let store = LocalStore::in_memory();
+    let mut late = store.watch(0);
+    for _ in 0..20 {
+        store.propose(vec![start(1); PROPOSAL_COMMANDS_MAX]).await.unwrap();
+    }
+    assert_eq!(late.next().await.unwrap().deltas, Some(vec![Delta::Node(NodeId(1))]), "one row, one delta");
+    for n in 0..40 {
+        let topics = (1..=500).map(|i| create(n * 1000 + i)).collect();
+        store.propose(topics).await.unwrap();
+    }
+    assert_eq!(late.next().await.unwrap().deltas, None);
+}
+
+#[tokio::test]
+async fn a_closed_store_answers_closed() {
+    let store = LocalStore::in_memory();
+    store.close();
+    assert_eq!(store.propose(vec![start(1)]).await, Err(ControlError::Closed));
+    store.close();
+}
+
+#[test]
+fn a_file_in_use_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    let _store = LocalStore::open(&path).unwrap();
+    assert_eq!(LocalStore::open(&path).unwrap_err(), ControlError::InUse(path.display().to_string()));
+}
+
+#[test]
+fn a_creation_cut_short_is_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("control.new"), b"half a fi").unwrap();
+    LocalStore::open(&dir.path().join("control")).unwrap();
+    assert!(!dir.path().join("control.new").exists());
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let error = LocalStore::open(Path::new("/nonexistent/dir/control")).unwrap_err();
+    assert!(matches!(&error, ControlError::Io { path, .. } if path.contains("/nonexistent/dir")), "{error}");
+}
+
+#[test]
+fn a_newer_format_and_a_foreign_file_are_refused() {
+    use redb::{Database, TableDefinition};
+    let dir = tempfile::tempdir().unwrap();
+    let newer = dir.path().join("newer");
+    drop(LocalStore::open(&newer).unwrap());
+    let database = Database::open(&newer).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let table = TableDefinition::<&str, u64>::new("format");
+    transaction.open_table(table).unwrap().insert("rangeway.control", 2).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let path = newer.display().to_string();
+    assert_eq!(LocalStore::open(&newer).unwrap_err(), ControlError::Newer { path, found: 2, known: 1 });
+
+    let foreign = dir.path().join("foreign");
+    drop(Database::create(&foreign).unwrap());
+    let text = dir.path().join("text");
+    fs::write(&text, b"not a store at all").unwrap();
+    for path in [foreign, text] {
+        let error = LocalStore::open(&path).unwrap_err();
+        assert!(matches!(error, ControlError::Damaged { .. }), "{error}");
+    }
+}
+
+/// A flipped bit is reported, or it lies where it changes nothing that was answered; it is never a silent loss.
+#[tokio::test]
+async fn a_flipped_bit_is_reported_or_harmless() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    let store = LocalStore::open(&path).unwrap();
+    for n in 1..=40 {
+        propose_one(&store, create(n)).await.unwrap();
+    }
+    let state = store.read();
+    drop(store);
+    let good = fs::read(&path).unwrap();
+    let marker = b"topic-40";
+    let rows: Vec<usize> = (0..good.len()).filter(|i| good[*i..].starts_with(marker)).collect();
+    assert!(!rows.is_empty());
+    let spread = (0..good.len()).step_by(good.len() / 60 + 1);
+    let mut reported = 0;
+    for at in rows.iter().copied().chain(spread) {
+        let copy = dir.path().join("copy");
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        fs::write(&copy, &bytes).unwrap();
+        match LocalStore::open(&copy) {
+            Ok(store) => assert_eq!(store.read(), state, "byte {at} changed the state without a word"),
+            Err(ControlError::Damaged { .. }) => reported += 1,
+            Err(other) => panic!("byte {at}: {other}"),
+        }
+    }
+    assert!(reported > 0, "a flip inside of a live row is among them");
+}
+
+#[tokio::test]
+async fn a_truncated_file_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    let store = LocalStore::open(&path).unwrap();
+    for n in 1..=40 {
+        propose_one(&store, create(n)).await.unwrap();
+    }
+    drop(store);
+    let good = fs::read(&path).unwrap();
+    for len in [0, 1, 100, 4096, good.len() / 2, good.len() - 4096] {
+        let copy = dir.path().join("copy");
+        fs::write(&copy, &good[..len]).unwrap();
+        let error = LocalStore::open(&copy).unwrap_err();
+        assert!(matches!(error, ControlError::Damaged { .. } | ControlError::Io { .. }), "{len}: {error}");
+    }
+}

@@ -1,0 +1,119 @@
+//! The control plane: which topics, ranges, chains, epochs and nodes there are.
+//!
+//! Owns the state machine (`command`, `state`, `apply`: pure, deterministic) and the trait under which it is kept
+//! ([`Store`]; [`local`] keeps it on one node). Must not know records, clients or how a segment is written.
+//!
+//! Invariants, checked by [`state::State::check`]: live ranges tile a topic's partitions exactly; an active range's chain
+//! ends in its one open segment, bases are contiguous; ids are never used twice; epochs and versions never fall.
+
+pub mod command;
+pub mod local;
+pub mod state;
+
+mod apply;
+mod rows;
+mod watch;
+
+#[cfg(test)]
+mod apply_test;
+#[cfg(test)]
+mod local_test;
+
+pub use apply::Delta;
+pub use watch::{Changes, Watch};
+
+use command::{Command, Refusal, Reply};
+use futures_util::future::BoxFuture;
+use state::State;
+use std::sync::Arc;
+
+/// Most commands in one proposal.
+pub const PROPOSAL_COMMANDS_MAX: usize = 1000;
+
+/// Keeps the control state.
+pub trait Store: Send + Sync + 'static {
+    /// Applies commands in order, all of them or none; answers once they are durable, one reply per command.
+    /// Dropping the future does not take the commands back.
+    ///
+    /// Errors: `Refused` (nothing was applied), `Unknown` (may have been applied: read before going on), `Closed`.
+    fn propose(&self, commands: Vec<Command>) -> BoxFuture<'_, Result<Vec<Reply>, ControlError>>;
+
+    /// The newest durable state that this node has; cheap, never waits.
+    fn read(&self) -> Arc<State>;
+
+    /// A state that holds everything that anyone was told is durable before this call.
+    ///
+    /// Errors: `Closed`, or `Unknown` while that cannot be known.
+    fn read_latest(&self) -> BoxFuture<'_, Result<Arc<State>, ControlError>>;
+
+    /// Tells of every change after version `from` of the state (its `counters.version`).
+    fn watch(&self, from: u64) -> Watch;
+}
+
+/// Why a proposal has no replies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The command at `index` is refused; none of the proposal is applied.
+    #[error("{refusal}")]
+    Refused {
+        /// Which command.
+        index: usize,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// More commands than one proposal may hold; none is applied.
+    #[error("{got} commands in one proposal, {PROPOSAL_COMMANDS_MAX} at most")]
+    TooMany {
+        /// How many.
+        got: usize,
+    },
+    /// The store failed while it wrote: the proposal may be applied or not, until the store is opened again; it takes
+    /// no more until then.
+    #[error("control store failed, outcome unknown: {0}")]
+    Unknown(String),
+    /// The store failed earlier: nothing is applied until it is opened again.
+    #[error("control store takes no changes since it failed: {0}")]
+    Failed(String),
+    /// The store is closed, for good.
+    #[error("control store is closed")]
+    Closed,
+    /// Another process has the store open, until it ends.
+    #[error("control store {0} is in use by another process")]
+    InUse(String),
+    /// Written by a newer version of the program, until that version opens it.
+    #[error(
+        "control store {path} has format {found}; this program reads up to {known}: start a newer version"
+    )]
+    Newer {
+        /// The file.
+        path: String,
+        /// Its format.
+        found: u64,
+        /// The newest known.
+        known: u64,
+    },
+    /// The file is damaged or no control store; until it is restored.
+    #[error("control store {path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The file cannot be opened or read.
+    #[error("control store {path}: {what}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        what: String,
+    },
+}
+
+/// The reply of a proposal of one command.
+///
+/// Errors: as [`Store::propose`].
+pub async fn propose_one(store: &dyn Store, command: Command) -> Result<Reply, ControlError> {
+    let mut replies = store.propose(vec![command]).await?;
+    replies.pop().ok_or(ControlError::Closed)
+}
