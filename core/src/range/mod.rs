@@ -2,7 +2,13 @@
 //!
 //! Everything in the modules below is pure: no I/O, no clock; time and bytes are passed in.
 
+pub mod checkpoint;
 pub mod epochs;
+pub mod fold;
 pub mod log_start;
 pub mod producers;
+pub mod project;
 pub mod state;
+
+#[cfg(test)]
+mod sim;

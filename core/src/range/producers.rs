@@ -93,12 +93,10 @@ impl Producer {
         self.batches().iter().rev().find(same)
     }
 
-    /// Remembers a batch. A higher epoch forgets the older one's batches; a lower one changes nothing.
+    /// Remembers a batch that the log holds. Another epoch forgets the present one's batches, a lower one too: the log
+    /// is right, and a primary that had expired the producer took it.
     pub fn record(&mut self, epoch: i16, batch: RecentBatch) {
-        if epoch < self.epoch {
-            return;
-        }
-        if epoch > self.epoch {
+        if epoch != self.epoch {
             *self = Producer::new(epoch, batch);
             return;
         }

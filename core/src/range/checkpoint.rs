@@ -1,0 +1,381 @@
+//! Checkpoint entries: a captured state as bytes and back (layout: docs/formats-range.md). Pure; whose turn it is to
+//! write one, and whether it is complete, is not known here.
+//!
+//! A checkpoint is one piece or several, each the payload of an entry of its own, in order. It holds the fold of all
+//! entries below the address it was captured at, which may lie well below its own pieces: what was appended while it
+//! was encoded is folded on top.
+
+use crate::codec::entry::{CHECKPOINT_FIRST, CHECKPOINT_LAST};
+use crate::range::epochs::{EpochStart, EpochTable};
+use crate::range::producers::{BATCHES_REMEMBERED, Producer, ProducerTable, RecentBatch};
+use crate::range::state::{Captured, PartitionState, RangeState};
+use crate::types::{Address, LogletId, Partition, Span};
+use bytes::{BufMut, Bytes};
+
+const VERSION: u8 = 1;
+/// Bytes of a piece before its part of the body.
+pub const PIECE_HEAD_LEN: usize = 17;
+const COUNT_AT: usize = 5;
+/// An encoded partition is never shorter: two numbers and an empty epoch table.
+const PARTITION_BYTES_MIN: usize = 3;
+const VARINT_BYTES_MAX: usize = 10;
+
+/// Which piece of which checkpoint a payload is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PieceHead {
+    /// Which piece, from 0.
+    pub index: u32,
+    /// How many pieces the checkpoint has.
+    pub count: u32,
+    /// Address, in the piece's loglet, from which entries are to be folded on top of the checkpoint.
+    pub from: Address,
+}
+
+impl PieceHead {
+    /// Flags of the entry that holds the piece.
+    pub fn flags(&self) -> u8 {
+        piece_flags(self.index as usize, self.count as usize)
+    }
+}
+
+/// Entry flags of piece `index` of `count`.
+pub fn piece_flags(index: usize, count: usize) -> u8 {
+    let first = if index == 0 { CHECKPOINT_FIRST } else { 0 };
+    let last = if index + 1 == count { CHECKPOINT_LAST } else { 0 };
+    first | last
+}
+
+/// Why bytes are no checkpoint; final.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// A version that this program does not know.
+    #[error("checkpoint: unknown version {0}, expected {VERSION}")]
+    Version(u8),
+    /// The bytes end early.
+    #[error("checkpoint: cut short")]
+    Short,
+    /// Not the pieces 0 to n - 1 of one checkpoint, in order.
+    #[error("checkpoint: piece {got} of {count} where piece {expected} belongs")]
+    Pieces {
+        /// Index of the piece.
+        got: u32,
+        /// Count that it names.
+        count: u32,
+        /// Index that belongs there.
+        expected: u32,
+    },
+    /// A number that no state holds.
+    #[error("checkpoint: impossible {0}")]
+    Impossible(&'static str),
+}
+
+/// Encodes a capture in pieces of at most `piece_bytes_max` bytes (taken as at least 64).
+pub fn encode(captured: &Captured, piece_bytes_max: usize) -> Vec<Bytes> {
+    let state = &captured.state;
+    let mut out = Pieces::new(captured.from, piece_bytes_max.max(64));
+    out.put(&state.span().first.to_le_bytes());
+    out.put(&state.span().last.to_le_bytes());
+    for (_, partition) in state.partitions() {
+        encode_partition(&mut out, partition);
+    }
+    out.varint(state.producers().len() as u64);
+    let (mut partition_before, mut id_before) = (state.span().first, -1i64);
+    for ((partition, id), producer) in state.producers().iter() {
+        let step = partition.wrapping_sub(partition_before);
+        if step != 0 {
+            id_before = -1;
+        }
+        out.varint(step as u32 as u64);
+        out.varint(id.wrapping_sub(id_before) as u64);
+        encode_producer(&mut out, producer);
+        (partition_before, id_before) = (partition, id);
+    }
+    out.finish()
+}
+
+fn encode_partition(out: &mut Pieces, partition: &PartitionState) {
+    out.varint(partition.next as u64);
+    out.varint(partition.log_start as u64);
+    let starts = partition.epochs.starts();
+    out.varint(starts.len() as u64);
+    for e in starts {
+        out.varint(e.epoch as u32 as u64);
+        out.varint(e.start as u64);
+    }
+}
+
+fn encode_producer(out: &mut Pieces, producer: &Producer) {
+    out.signed(i64::from(producer.epoch()));
+    out.varint(producer.batches().len() as u64);
+    let mut before = Before::default();
+    for b in producer.batches() {
+        out.varint(b.first_sequence as u32 as u64);
+        out.varint((b.last_sequence.wrapping_sub(b.first_sequence) & i32::MAX) as u64);
+        out.signed(b.base_offset.wrapping_sub(before.base_offset));
+        out.signed(b.loglet.0.wrapping_sub(before.loglet) as i64);
+        out.signed(b.address.0.wrapping_sub(before.address) as i64);
+        out.signed(b.appended_at.wrapping_sub(before.appended_at));
+        before = Before::of(b);
+    }
+}
+
+/// Numbers of the batch before, from which the next one's are counted.
+#[derive(Default)]
+struct Before {
+    base_offset: i64,
+    loglet: u64,
+    address: u64,
+    appended_at: i64,
+}
+
+impl Before {
+    fn of(b: &RecentBatch) -> Before {
+        Before {
+            base_offset: b.base_offset,
+            loglet: b.loglet.0,
+            address: b.address.0,
+            appended_at: b.appended_at,
+        }
+    }
+}
+
+/// Reads the head of a piece.
+///
+/// Errors: final, the bytes are no piece of this version.
+pub fn piece_head(piece: &[u8]) -> Result<PieceHead, CheckpointError> {
+    let (&version, rest) = piece.split_first().ok_or(CheckpointError::Short)?;
+    if version != VERSION {
+        return Err(CheckpointError::Version(version));
+    }
+    let (index, rest) = rest.split_first_chunk::<4>().ok_or(CheckpointError::Short)?;
+    let (count, rest) = rest.split_first_chunk::<4>().ok_or(CheckpointError::Short)?;
+    let (from, _) = rest.split_first_chunk::<8>().ok_or(CheckpointError::Short)?;
+    let (index, count) = (u32::from_le_bytes(*index), u32::from_le_bytes(*count));
+    if index >= count {
+        return Err(CheckpointError::Pieces { got: index, count, expected: 0 });
+    }
+    Ok(PieceHead { index, count, from: Address(u64::from_le_bytes(*from)) })
+}
+
+/// Puts the pieces of one checkpoint together, all of them, in order.
+///
+/// Errors: final, the bytes are no checkpoint of this version. Memory stays within a small multiple of the input.
+pub fn decode(pieces: &[Bytes]) -> Result<Captured, CheckpointError> {
+    let first = piece_head(pieces.first().ok_or(CheckpointError::Short)?)?;
+    let mut body = Vec::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for (piece, expected) in pieces.iter().zip(0u32..) {
+        let head = piece_head(piece)?;
+        if (head.index, head.count, head.from) != (expected, first.count, first.from) {
+            return Err(CheckpointError::Pieces { got: head.index, count: head.count, expected });
+        }
+        body.extend_from_slice(piece.get(PIECE_HEAD_LEN..).ok_or(CheckpointError::Short)?);
+    }
+    if pieces.len() as u64 != u64::from(first.count) {
+        let expected = pieces.len() as u32;
+        return Err(CheckpointError::Pieces { got: first.count, count: first.count, expected });
+    }
+    let state = decode_state(&mut Reader(&body))?;
+    Ok(Captured { state, from: first.from })
+}
+
+fn decode_state(input: &mut Reader<'_>) -> Result<RangeState, CheckpointError> {
+    let span = Span { first: input.i32()?, last: input.i32()? };
+    if span.first < 0 || span.count() > input.0.len() / PARTITION_BYTES_MIN {
+        return Err(CheckpointError::Impossible("span"));
+    }
+    let mut partitions = Vec::with_capacity(span.count());
+    for _ in 0..span.count() {
+        partitions.push(decode_partition(input)?);
+    }
+    let producers = decode_producers(input, span, &partitions)?;
+    if !input.0.is_empty() {
+        return Err(CheckpointError::Impossible("bytes after the end"));
+    }
+    Ok(RangeState::from_partitions(span, partitions.into_iter(), producers))
+}
+
+fn decode_partition(input: &mut Reader<'_>) -> Result<PartitionState, CheckpointError> {
+    let (next, log_start) = (input.offset()?, input.offset()?);
+    if log_start > next {
+        return Err(CheckpointError::Impossible("log start"));
+    }
+    let mut starts = Vec::new();
+    for _ in 0..input.varint()? {
+        let epoch =
+            i32::try_from(input.varint()?).map_err(|_| CheckpointError::Impossible("leader epoch"))?;
+        starts.push(EpochStart { epoch, start: input.offset()? });
+    }
+    if starts.last().is_some_and(|e| e.start > next) {
+        return Err(CheckpointError::Impossible("epoch start"));
+    }
+    let epochs = EpochTable::from_starts(&starts).ok_or(CheckpointError::Impossible("epoch table"))?;
+    Ok(PartitionState { next, log_start, epochs })
+}
+
+fn decode_producers(
+    input: &mut Reader<'_>,
+    span: Span,
+    partitions: &[PartitionState],
+) -> Result<ProducerTable, CheckpointError> {
+    let mut table = ProducerTable::default();
+    let (mut partition, mut id) = (span.first, -1i64);
+    for _ in 0..input.varint()? {
+        let step = input.varint()?;
+        if step != 0 {
+            id = -1;
+        }
+        let moved = i64::from(partition).checked_add_unsigned(step).and_then(|p| Partition::try_from(p).ok());
+        partition =
+            moved.filter(|p| span.contains(*p)).ok_or(CheckpointError::Impossible("producer's partition"))?;
+        let grown = input.varint()?;
+        let next_id = id.checked_add_unsigned(grown).filter(|next| *next > id);
+        id = next_id.ok_or(CheckpointError::Impossible("producer id"))?;
+        let end = span.index(partition).and_then(|at| partitions.get(at)).map_or(0, |p| p.next);
+        table.push((partition, id), decode_producer(input, end)?);
+    }
+    Ok(table)
+}
+
+/// A producer whose batches all lie below `end`, the next offset of its partition.
+fn decode_producer(input: &mut Reader<'_>, end: i64) -> Result<Producer, CheckpointError> {
+    let epoch = i16::try_from(input.signed()?).map_err(|_| CheckpointError::Impossible("producer epoch"))?;
+    let count = input.varint()?;
+    if count == 0 || count > BATCHES_REMEMBERED as u64 {
+        return Err(CheckpointError::Impossible("number of batches"));
+    }
+    let mut before = Before::default();
+    let mut producer: Option<Producer> = None;
+    for _ in 0..count {
+        let batch = decode_batch(input, &before, end)?;
+        before = Before::of(&batch);
+        match producer.as_mut() {
+            Some(producer) => producer.record(epoch, batch),
+            None => producer = Some(Producer::new(epoch, batch)),
+        }
+    }
+    producer.ok_or(CheckpointError::Impossible("number of batches"))
+}
+
+fn decode_batch(input: &mut Reader<'_>, before: &Before, end: i64) -> Result<RecentBatch, CheckpointError> {
+    let first_sequence =
+        i32::try_from(input.varint()?).map_err(|_| CheckpointError::Impossible("sequence"))?;
+    let delta = i32::try_from(input.varint()?).map_err(|_| CheckpointError::Impossible("sequence"))?;
+    let base_offset = before.base_offset.wrapping_add(input.signed()?);
+    let inside = base_offset >= 0 && base_offset.checked_add(i64::from(delta)).is_some_and(|last| last < end);
+    if !inside {
+        return Err(CheckpointError::Impossible("offset of a producer's batch"));
+    }
+    Ok(RecentBatch {
+        first_sequence,
+        last_sequence: first_sequence.wrapping_add(delta) & i32::MAX,
+        base_offset,
+        loglet: LogletId(before.loglet.wrapping_add(input.signed()? as u64)),
+        address: Address(before.address.wrapping_add(input.signed()? as u64)),
+        appended_at: before.appended_at.wrapping_add(input.signed()?),
+    })
+}
+
+/// Writes a body over pieces of bounded length.
+struct Pieces {
+    from: Address,
+    bytes_max: usize,
+    done: Vec<Vec<u8>>,
+    current: Vec<u8>,
+}
+
+impl Pieces {
+    fn new(from: Address, bytes_max: usize) -> Pieces {
+        let mut pieces = Pieces { from, bytes_max, done: Vec::new(), current: Vec::new() };
+        pieces.begin_piece();
+        pieces
+    }
+
+    fn begin_piece(&mut self) {
+        self.current.put_u8(VERSION);
+        self.current.put_u32_le(self.done.len() as u32);
+        self.current.put_u32_le(0); // the count, known at the end
+        self.current.put_u64_le(self.from.0);
+    }
+
+    fn put(&mut self, mut bytes: &[u8]) {
+        loop {
+            let (now, later) = bytes.split_at(bytes.len().min(self.bytes_max - self.current.len()));
+            self.current.extend_from_slice(now);
+            if later.is_empty() {
+                return;
+            }
+            self.done.push(std::mem::take(&mut self.current));
+            self.begin_piece();
+            bytes = later;
+        }
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        let mut bytes = [0u8; VARINT_BYTES_MAX];
+        let mut len = 0;
+        while value >= 0x80 {
+            bytes[len] = value as u8 | 0x80;
+            value >>= 7;
+            len += 1;
+        }
+        bytes[len] = value as u8;
+        self.put(&bytes[..=len]);
+    }
+
+    fn signed(&mut self, value: i64) {
+        self.varint(((value << 1) ^ (value >> 63)) as u64);
+    }
+
+    fn finish(mut self) -> Vec<Bytes> {
+        self.done.push(self.current);
+        let count = (self.done.len() as u32).to_le_bytes();
+        for piece in &mut self.done {
+            piece[COUNT_AT..COUNT_AT + 4].copy_from_slice(&count);
+        }
+        self.done.into_iter().map(Bytes::from).collect()
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn i32(&mut self) -> Result<i32, CheckpointError> {
+        let (bytes, rest) = self.0.split_first_chunk::<4>().ok_or(CheckpointError::Short)?;
+        self.0 = rest;
+        Ok(i32::from_le_bytes(*bytes))
+    }
+
+    /// A number in its shortest form: no second encoding of a state exists.
+    fn varint(&mut self) -> Result<u64, CheckpointError> {
+        let mut value = 0u64;
+        for shift in (0..70).step_by(7) {
+            let (&byte, rest) = self.0.split_first().ok_or(CheckpointError::Short)?;
+            self.0 = rest;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                if byte == 0 && shift > 0 {
+                    break;
+                }
+                return Ok(value);
+            }
+        }
+        Err(CheckpointError::Impossible("number"))
+    }
+
+    fn signed(&mut self) -> Result<i64, CheckpointError> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    fn offset(&mut self) -> Result<i64, CheckpointError> {
+        i64::try_from(self.varint()?).map_err(|_| CheckpointError::Impossible("offset"))
+    }
+}
+
+#[cfg(test)]
+#[path = "checkpoint_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+use super::*;
+use proptest::prelude::*;
+
+fn batch(first_sequence: i32, records: i32, base_offset: i64, address: u64) -> RecentBatch {
+    RecentBatch {
+        first_sequence,
+        last_sequence: first_sequence.wrapping_add(records - 1) & i32::MAX,
+        base_offset,
+        loglet: LogletId(9),
+        address: Address(address),
+        appended_at: 1_700_000_000_000 + address as i64,
+    }
+}
+
+fn sample() -> Captured {
+    let epochs = |starts: &[(i32, i64)]| {
+        let starts: Vec<_> = starts.iter().map(|&(epoch, start)| EpochStart { epoch, start }).collect();
+        EpochTable::from_starts(&starts).expect("ascending")
+    };
+    let partitions = [
+        PartitionState { next: 300, log_start: 5, epochs: epochs(&[(0, 5), (2, 100)]) },
+        PartitionState::default(),
+        PartitionState { next: i64::MAX, log_start: 0, epochs: epochs(&[(i32::MAX, 0)]) },
+    ];
+    let mut producers = ProducerTable::default();
+    let mut first = Producer::new(3, batch(i32::MAX, 2, 10, 4));
+    first.record(3, batch(1, 1, 12, 6));
+    producers.push((4, 0), first);
+    producers.push((4, 1000), Producer::new(0, batch(0, 1, 20, 7)));
+    producers.push((6, 7), Producer::new(i16::MAX, batch(5, 1, i64::MAX - 1, u64::MAX)));
+    let state = RangeState::from_partitions(Span { first: 4, last: 6 }, partitions.into_iter(), producers);
+    Captured { state, from: Address(8) }
+}
+
+#[test]
+fn the_bytes_are_these() {
+    let pieces = encode(&sample(), 1 << 20);
+    let hex: String = pieces.iter().flat_map(|p| p.iter()).map(|b| format!("{b:02x}")).collect();
+    let expected = concat!(
+        "01000000000100000008000000000000000400000006000000",
+        "ac02050200050264",
+        "000000",
+        "ffffffffffffffff7f0001ffffffff0700",
+        "03",
+        "00010602ffffffff070114120888a0abfef962010004000404",
+        "00e8070001000028120e8ea0abfef962",
+        "0208feff03010500fcffffffffffffffff011201fe9fabfef962",
+    );
+    assert_eq!(hex, expected);
+    assert_eq!(decode(&pieces), Ok(sample()));
+}
+
+#[test]
+fn pieces_must_be_all_and_in_order() {
+    let pieces = encode(&sample(), 64);
+    assert!(pieces.len() >= 3, "{}", pieces.len());
+    assert!(pieces.iter().all(|p| p.len() <= 64));
+    assert_eq!(decode(&pieces), Ok(sample()));
+    let flags: Vec<u8> = pieces.iter().map(|p| piece_head(p).expect("a piece").flags()).collect();
+    assert_eq!(flags.first(), Some(&CHECKPOINT_FIRST));
+    assert_eq!(flags.last(), Some(&CHECKPOINT_LAST));
+    assert!(matches!(decode(&pieces[1..]), Err(CheckpointError::Pieces { .. })));
+    assert!(matches!(decode(&pieces[..1]), Err(CheckpointError::Pieces { .. })));
+    let mut swapped = pieces.clone();
+    swapped.swap(0, 1);
+    assert!(matches!(decode(&swapped), Err(CheckpointError::Pieces { .. })));
+    let other = encode(&Captured { from: Address(9), ..sample() }, 64);
+    swapped = pieces.clone();
+    swapped[1] = other[1].clone();
+    assert!(matches!(decode(&swapped), Err(CheckpointError::Pieces { .. })));
+    assert_eq!(decode(&[]), Err(CheckpointError::Short));
+    assert_eq!(piece_head(&[9]), Err(CheckpointError::Version(9)));
+}
+
+#[test]
+fn a_span_that_lies_allocates_nothing() {
+    let mut bytes =
+        encode(&Captured { state: RangeState::new(Span { first: 0, last: 0 }), from: Address(0) }, 64)[0]
+            .to_vec();
+    bytes[PIECE_HEAD_LEN + 4..PIECE_HEAD_LEN + 8].copy_from_slice(&i32::MAX.to_le_bytes());
+    assert_eq!(decode(&[Bytes::from(bytes)]), Err(CheckpointError::Impossible("span")));
+}
+
+#[test]
+fn ten_thousand_idle_partitions_take_fifty_kilobytes() {
+    let mut state = RangeState::new(Span { first: 0, last: 9_999 });
+    state.set_epoch(Span { first: 0, last: 9_999 }, 1);
+    let bytes: usize = encode(&state.capture(Address(0)), 1 << 20).iter().map(Bytes::len).sum();
+    assert!(bytes <= 50_100, "{bytes}");
+}
+
+proptest! {
+    #[test]
+    fn a_changed_byte_is_an_error_or_another_valid_state(at in 0usize..200, to in any::<u8>(), max in 64usize..200) {
+        let mut pieces = encode(&sample(), max);
+        let piece = at % pieces.len();
+        let mut bytes = pieces[piece].to_vec();
+        let place = at % bytes.len();
+        bytes[place] = to;
+        pieces[piece] = Bytes::from(bytes);
+        if let Ok(captured) = decode(&pieces) {
+            prop_assert_eq!(encode(&captured, max), pieces, "one state has one encoding");
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_never_panic(body in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..4], 0..200)) {
+        let mut bytes = vec![1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
+        bytes.extend_from_slice(&body);
+        let _ = decode(&[Bytes::from(bytes)]);
+        let _ = decode(&[Bytes::from(body)]);
+    }
+}
