@@ -10,6 +10,7 @@ pub mod error;
 pub mod loglet;
 pub mod node;
 pub mod range;
+pub mod replicated;
 pub(crate) mod testing;
 pub mod types;
 pub mod virtual_log;
