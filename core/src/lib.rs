@@ -5,6 +5,7 @@
 pub mod api;
 pub mod codec;
 pub mod control;
+pub mod cursor;
 pub mod drive;
 pub mod error;
 pub mod loglet;
