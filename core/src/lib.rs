@@ -5,13 +5,11 @@
 pub mod api;
 pub mod codec;
 pub mod control;
-pub mod cursor;
 pub mod drive;
 pub mod error;
 pub mod loglet;
 pub mod node;
 pub mod range;
-pub mod replicated;
 pub(crate) mod testing;
 pub mod types;
 pub mod virtual_log;

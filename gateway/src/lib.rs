@@ -1,12 +1,7 @@
 //! The gateway: Kafka clients on one side, core's door on the other.
 //!
-//! `connection` owns sockets, `protocol` owns bytes to messages, `handlers` one file per API, `shared` what they share.
+//! `cli` is what the program offers, `config` what an operator may set, `http` administration and metrics.
 
-pub mod connection;
-pub mod handlers;
-pub mod metrics;
-pub mod protocol;
-pub mod shared;
-
-pub use connection::serve;
-pub use shared::{Settings, Shared};
+pub mod cli;
+pub mod config;
+pub mod http;

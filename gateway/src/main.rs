@@ -1,3 +1,7 @@
 //! The `rangeway` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rangeway_gateway::cli::main()
+}

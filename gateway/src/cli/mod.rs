@@ -1,0 +1,121 @@
+//! The command line: what can be asked of the program, and how its answers look. Owns arguments, tables and exit
+//! codes. Knows nothing of how a node works: `serve` assembles one, every other admin command speaks HTTP to one.
+
+mod admin_client;
+mod config_cmd;
+pub mod failure;
+mod ranges;
+mod table;
+mod topics;
+
+use clap::{Args, Parser, Subcommand};
+use failure::{Failure, Format};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Where an admin command finds its node.
+pub const SERVER_DEFAULT: &str = "127.0.0.1:9180";
+
+#[derive(Parser, Debug)]
+#[command(
+    name = "rangeway",
+    version,
+    about = "A Kafka-wire-compatible gateway over a range log",
+    after_help = "Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 data directory or port not usable."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Make, show, change and delete topics
+    Topics(topics::TopicsArgs),
+    /// Show how a topic's partitions are grouped into ranges
+    Ranges(ranges::RangesArgs),
+    /// Show the cluster
+    Cluster(topics::ClusterArgs),
+    /// List and explain configuration keys
+    Config(config_cmd::ConfigArgs),
+}
+
+/// What every admin command takes.
+#[derive(Args, Clone, Debug)]
+pub struct AdminArgs {
+    /// The node's HTTP address
+    #[arg(long, value_name = "HOST:PORT", default_value = SERVER_DEFAULT, global = true)]
+    pub server: String,
+    /// Print the node's answer as it is (JSON)
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let (format, outcome) = match cli.command {
+        Command::Topics(args) => (Format::json(args.admin.json), topics::run(args)),
+        Command::Ranges(args) => (Format::json(args.admin.json), ranges::run(args)),
+        Command::Cluster(args) => (Format::json(args.admin.json), topics::run_cluster(args)),
+        Command::Config(args) => (Format::json(args.json), config_cmd::run(args)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report(format);
+            failure.exit.into()
+        }
+    }
+}
+
+/// Splits `KEY=VALUE`.
+pub fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("'{text}' is not KEY=VALUE")),
+    }
+}
+
+/// Writes to stdout. A reader that went away (`| head`) is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed("stdout", format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A runtime for a command that only waits for answers.
+pub fn small_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::failed("runtime", format!("cannot start the async runtime: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_tree_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn key_value_pairs_need_a_key_and_keep_everything_after_the_first_equals_sign() {
+        assert_eq!(key_value("a.b = c=d"), Ok(("a.b".to_owned(), "c=d".to_owned())));
+        assert_eq!(key_value("a="), Ok(("a".to_owned(), String::new())));
+        assert!(key_value("=x").is_err());
+        assert!(key_value("x").is_err());
+    }
+
+    #[test]
+    fn what_is_not_built_yet_is_not_offered() {
+        assert!(Cli::try_parse_from(["rangeway", "ranges", "split", "t"]).is_err());
+    }
+}

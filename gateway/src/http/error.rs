@@ -1,0 +1,94 @@
+//! Errors over HTTP: status and [`ErrorBody`], in one place.
+
+use super::shapes::ErrorBody;
+use axum::Json;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use rangeway_core::error::TopicError;
+
+/// An answer that is an error.
+#[derive(Debug)]
+pub struct HttpError {
+    status: StatusCode,
+    body: ErrorBody,
+}
+
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.body)).into_response()
+    }
+}
+
+impl HttpError {
+    fn new(status: StatusCode, body: ErrorBody) -> HttpError {
+        HttpError { status, body }
+    }
+
+    /// Recovery runs.
+    pub fn recovering() -> HttpError {
+        let body = ErrorBody::new("recovering", "the node recovers its data and does not serve yet");
+        HttpError::new(StatusCode::SERVICE_UNAVAILABLE, body.hint("ask again soon; /readyz says when"))
+    }
+
+    /// A request of another site.
+    pub fn cross_origin() -> HttpError {
+        let body = ErrorBody::new("cross_origin", "pages of other sites may not change anything here");
+        HttpError::new(StatusCode::FORBIDDEN, body)
+    }
+
+    /// A path that leads nowhere.
+    pub fn no_such_page(path: &str) -> HttpError {
+        let body = ErrorBody::new("not_found", format!("there is nothing at {path}"))
+            .hint("GET / lists what there is");
+        HttpError::new(StatusCode::NOT_FOUND, body)
+    }
+
+    /// A path that has other methods.
+    pub fn no_such_method(method: &Method, path: &str) -> HttpError {
+        let body = ErrorBody::new("method_not_allowed", format!("{path} does not take {method}"))
+            .hint("the Allow header and GET / name what it takes");
+        HttpError::new(StatusCode::METHOD_NOT_ALLOWED, body)
+    }
+
+    /// A body that is not what the route takes.
+    pub fn bad_body(message: impl Into<String>) -> HttpError {
+        HttpError::new(StatusCode::BAD_REQUEST, ErrorBody::new("bad_request", message))
+    }
+
+    /// A body that cannot be read.
+    pub fn unreadable(status: StatusCode, message: impl Into<String>) -> HttpError {
+        HttpError::new(status, ErrorBody::new("bad_request", message))
+    }
+
+    /// A topic that is not there, perhaps with the name of one that is.
+    pub fn unknown_topic(name: &str, near: Option<&str>) -> HttpError {
+        let body = ErrorBody::new("unknown_topic", format!("there is no topic '{name}'"));
+        let hint = match near {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => "`rangeway topics list` shows all".to_owned(),
+        };
+        HttpError::new(StatusCode::NOT_FOUND, body.hint(hint))
+    }
+
+    /// A topic that the node keeps for itself.
+    pub fn internal_topic(name: &str) -> HttpError {
+        let body = ErrorBody::new("internal_topic", format!("'{name}' is kept by the node for itself"));
+        HttpError::new(StatusCode::FORBIDDEN, body.hint("it can be read, not changed"))
+    }
+}
+
+impl From<TopicError> for HttpError {
+    fn from(error: TopicError) -> HttpError {
+        let (status, code) = match &error {
+            TopicError::Exists(_) => (StatusCode::CONFLICT, "topic_exists"),
+            TopicError::Unknown => (StatusCode::NOT_FOUND, "unknown_topic"),
+            TopicError::InvalidPartitions(_) => (StatusCode::BAD_REQUEST, "invalid_partitions"),
+            TopicError::InvalidName(_) => (StatusCode::BAD_REQUEST, "invalid_name"),
+            TopicError::InvalidConfig(_) => (StatusCode::BAD_REQUEST, "invalid_config"),
+            TopicError::InvalidDrive(_) => (StatusCode::BAD_REQUEST, "invalid_drive"),
+            TopicError::InvalidReplication(_) => (StatusCode::BAD_REQUEST, "invalid_replication_factor"),
+            TopicError::Control(_) => (StatusCode::SERVICE_UNAVAILABLE, "control_plane"),
+        };
+        HttpError::new(status, ErrorBody::new(code, error.to_string()))
+    }
+}

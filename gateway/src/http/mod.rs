@@ -1,0 +1,177 @@
+//! The HTTP port: health, metrics and administration. Owns routes, JSON bodies and status codes. Knows nothing of the
+//! Kafka protocol; everything it does goes through core's door.
+//!
+//! It answers from the moment the port is bound: `/healthz` says that the process lives, `/readyz` what it waits
+//! for, and the rest answers 503 until recovery is done.
+
+mod cluster;
+mod error;
+pub mod metrics;
+mod ranges;
+pub mod shapes;
+mod topics;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use error::HttpError;
+use metrics::Source;
+use rangeway_core::api::Api;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+use tokio::net::TcpListener;
+
+/// Largest body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// What the routes need. Made before recovery, completed by [`HttpState::ready`].
+pub struct HttpState {
+    started: Instant,
+    serving: OnceLock<Serving>,
+    stopping: OnceLock<()>,
+    metrics: Vec<Source>,
+}
+
+impl fmt::Debug for HttpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpState").field("serving", &self.serving).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Serving {
+    api: Api,
+    kafka_address: String,
+}
+
+impl HttpState {
+    /// A state that is not ready. `metrics` are asked at each scrape, besides core and the process itself.
+    pub fn new(metrics: Vec<Source>) -> Arc<HttpState> {
+        Arc::new(HttpState {
+            started: Instant::now(),
+            serving: OnceLock::new(),
+            stopping: OnceLock::new(),
+            metrics,
+        })
+    }
+
+    /// From here on the node serves. `kafka_address` is where clients reach it.
+    pub fn ready(&self, api: Api, kafka_address: String) {
+        // A second call would name the same node.
+        let _ = self.serving.set(Serving { api, kafka_address });
+    }
+
+    /// From here on `/readyz` says that the node stops.
+    pub fn stopping(&self) {
+        let _ = self.stopping.set(());
+    }
+
+    fn serving(&self) -> Result<&Serving, HttpError> {
+        self.serving.get().ok_or_else(HttpError::recovering)
+    }
+
+    fn api(&self) -> Result<&Api, HttpError> {
+        self.serving().map(|serving| &serving.api)
+    }
+
+    /// What the node waits for; empty when it serves everything.
+    fn blocked(&self) -> Vec<String> {
+        if self.stopping.get().is_some() {
+            return vec!["stopping".to_owned()];
+        }
+        match self.serving.get() {
+            Some(serving) => serving.api.blocked(),
+            None => vec!["recovering".to_owned()],
+        }
+    }
+}
+
+/// Serves until `stop` completes, then lets running requests end.
+pub async fn serve(
+    listener: TcpListener,
+    state: Arc<HttpState>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    axum::serve(listener, router(state)).with_graceful_shutdown(stop).await
+}
+
+fn router(state: Arc<HttpState>) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(scrape))
+        .route("/api/v1/topics", get(topics::list).post(topics::create))
+        .route("/api/v1/topics/{topic}", get(topics::describe).patch(topics::alter).delete(topics::delete))
+        .route("/api/v1/topics/{topic}/ranges", get(ranges::list))
+        .route("/api/v1/topics/{topic}/ranges/explain", get(ranges::explain))
+        .route("/api/v1/cluster", get(cluster::status))
+        .fallback(no_such_page)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn(refuse_other_sites))
+        .with_state(state)
+}
+
+/// A page of another site must not administer a node through its visitor's browser: browsers name the site of a
+/// request that changes something in `Origin`.
+async fn refuse_other_sites(request: Request<Body>, next: Next) -> Response {
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if changes && let Some(origin) = request.headers().get(header::ORIGIN) {
+        let site = origin.to_str().ok().and_then(|o| o.split_once("://")).map(|(_, host)| host);
+        let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok());
+        if site.is_none() || site != host {
+            return HttpError::cross_origin().into_response();
+        }
+    }
+    next.run(request).await
+}
+
+async fn index() -> &'static str {
+    "rangeway\n\n\
+     /healthz  the process lives\n\
+     /readyz   everything is served, or what is not\n\
+     /metrics  Prometheus text\n\
+     /api/v1/topics  GET, POST\n\
+     /api/v1/topics/NAME  GET, PATCH, DELETE\n\
+     /api/v1/topics/NAME/ranges  GET\n\
+     /api/v1/topics/NAME/ranges/explain  GET\n\
+     /api/v1/cluster  GET\n"
+}
+
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+async fn readyz(State(state): State<Arc<HttpState>>) -> (StatusCode, String) {
+    match state.blocked().as_slice() {
+        [] => (StatusCode::OK, "ok\n".to_owned()),
+        lines => (StatusCode::SERVICE_UNAVAILABLE, lines.join("\n") + "\n"),
+    }
+}
+
+async fn scrape(State(state): State<Arc<HttpState>>) -> Response {
+    let mut values = metrics::process(state.started);
+    for source in &state.metrics {
+        values.extend(source());
+    }
+    if let Some(serving) = state.serving.get() {
+        values.extend(serving.api.metrics());
+    }
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, content_type)], metrics::render(&values)).into_response()
+}
+
+async fn no_such_page(request: Request<Body>) -> HttpError {
+    HttpError::no_such_page(request.uri().path())
+}
+
+async fn no_such_method(request: Request<Body>) -> HttpError {
+    HttpError::no_such_method(request.method(), request.uri().path())
+}

@@ -1,0 +1,200 @@
+//! The JSON bodies of the admin interface, read and written by the same types. Changing one is a change that
+//! operators see.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// `{"error":{"code","message","hint"}}`: the one shape of errors, on the command line and over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// See [`ErrorBody`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// A word for programs; stable.
+    pub code: String,
+    /// A sentence for people: what is true.
+    pub message: String,
+    /// What would change it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl ErrorBody {
+    /// An error without a hint.
+    pub fn new(code: &str, message: impl Into<String>) -> ErrorBody {
+        ErrorBody { error: ErrorDetail { code: code.to_owned(), message: message.into(), hint: None } }
+    }
+
+    /// With a hint.
+    pub fn hint(mut self, hint: impl Into<String>) -> ErrorBody {
+        self.error.hint = Some(hint.into());
+        self
+    }
+}
+
+/// One topic.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopicDescription {
+    /// Name.
+    pub name: String,
+    /// Identity.
+    pub id: Uuid,
+    /// How many partitions.
+    pub partitions: i32,
+    /// How many active ranges.
+    pub ranges: usize,
+    /// Drive expression.
+    pub drive: String,
+    /// Replication factor asked for at creation.
+    pub replication_factor: i16,
+    /// Configs that were set.
+    pub configs: BTreeMap<String, String>,
+    /// Kept by the node for itself.
+    #[serde(default)]
+    pub internal: bool,
+}
+
+/// A topic to be made: the body of `POST /api/v1/topics`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopicToCreate {
+    /// Name.
+    pub name: String,
+    /// How many partitions; absent: the node's default.
+    #[serde(default)]
+    pub partitions: Option<i32>,
+    /// Copies asked for; absent: the node's default.
+    #[serde(default)]
+    pub replication_factor: Option<i16>,
+    /// Drive expression; absent: the node's default.
+    #[serde(default)]
+    pub drive: Option<String>,
+    /// Topic configs.
+    #[serde(default)]
+    pub configs: BTreeMap<String, ConfigValue>,
+    /// Only check.
+    #[serde(default)]
+    pub validate_only: bool,
+}
+
+/// A change of a topic: the body of `PATCH /api/v1/topics/NAME`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopicChange {
+    /// The new, larger count of partitions.
+    #[serde(default)]
+    pub partitions: Option<i32>,
+    /// Configs to set, or with `null` to take back.
+    #[serde(default)]
+    pub configs: BTreeMap<String, Option<ConfigValue>>,
+}
+
+/// A config's value as people write it in JSON.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum ConfigValue {
+    /// `"compact"`.
+    Text(String),
+    /// `true`.
+    Switch(bool),
+    /// `3600000`.
+    Number(serde_json::Number),
+}
+
+impl ConfigValue {
+    /// As the config tables take it.
+    pub fn into_text(self) -> String {
+        match self {
+            ConfigValue::Text(text) => text,
+            ConfigValue::Switch(on) => on.to_string(),
+            ConfigValue::Number(number) => number.to_string(),
+        }
+    }
+}
+
+/// A topic that is gone: the answer to `DELETE /api/v1/topics/NAME`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopicDeleted {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub id: Uuid,
+    /// True.
+    pub deleted: bool,
+}
+
+/// One range.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RangeDescription {
+    /// Identity in its topic.
+    pub id: u32,
+    /// First partition.
+    pub first: i32,
+    /// Last partition.
+    pub last: i32,
+    /// `active`, `fencing` or `closed`.
+    pub state: String,
+    /// Node that leads it.
+    pub primary: i32,
+    /// How many segments.
+    pub segments: usize,
+    /// Bytes stored.
+    pub bytes: u64,
+    /// Ranges it came from.
+    pub parents: Vec<u32>,
+    /// Ranges that came from it.
+    pub children: Vec<u32>,
+}
+
+/// The ranges of a topic in sentences.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RangesExplained {
+    /// The topic.
+    pub topic: String,
+    /// Its ranges.
+    pub ranges: Vec<RangeDescription>,
+    /// One sentence each.
+    pub lines: Vec<String>,
+}
+
+/// The cluster as this node sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Stable identity of the cluster.
+    pub cluster_id: String,
+    /// Its nodes.
+    pub nodes: Vec<NodeStatus>,
+    /// Shards of the control plane.
+    pub vnodes: Vec<VnodeStatus>,
+    /// What keeps ranges from being served.
+    pub blocked: Vec<String>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Number.
+    pub id: i32,
+    /// Where Kafka clients reach it.
+    pub address: String,
+    /// `alive`, `suspect`, `gone` or `draining`.
+    pub state: String,
+    /// Rack, if any.
+    pub rack: Option<String>,
+}
+
+/// One shard of the control plane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VnodeStatus {
+    /// Number.
+    pub id: u32,
+    /// Node that leads it.
+    pub leader: i32,
+    /// Nodes that vote in it.
+    pub voters: Vec<i32>,
+}

@@ -1,0 +1,143 @@
+//! `/api/v1/topics`.
+
+use super::HttpState;
+use super::error::HttpError;
+use super::shapes::{TopicChange, TopicDeleted, TopicDescription, TopicToCreate};
+use crate::config::near_miss::nearest;
+use axum::Json;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use hyper::body::Bytes;
+use rangeway_core::api::{Api, NewTopic, TopicView};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// Topic config that holds a drive expression.
+const DRIVE_CONFIG: &str = "rangeway.drive";
+
+/// Query of `GET /api/v1/topics`.
+#[derive(Debug, Deserialize)]
+pub struct ListQuery {
+    /// Also the node's own.
+    #[serde(default)]
+    internal: bool,
+}
+
+/// `GET /api/v1/topics`.
+pub async fn list(
+    State(state): State<Arc<HttpState>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<Vec<TopicDescription>>, HttpError> {
+    let Query(ListQuery { internal }) = query.map_err(|e| HttpError::bad_body(e.body_text()))?;
+    let catalog = state.api()?.catalog();
+    let shown = catalog.by_name.values().filter(|topic| internal || !topic.internal);
+    Ok(Json(shown.map(|topic| description(topic)).collect()))
+}
+
+/// `POST /api/v1/topics`.
+pub async fn create(
+    State(state): State<Arc<HttpState>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<(StatusCode, Json<TopicDescription>), HttpError> {
+    let api = state.api()?;
+    let wanted: TopicToCreate = parse(body)?;
+    let mut configs: std::collections::BTreeMap<String, String> =
+        wanted.configs.into_iter().map(|(key, value)| (key, value.into_text())).collect();
+    if let Some(drive) = wanted.drive {
+        configs.insert(DRIVE_CONFIG.to_owned(), drive);
+    }
+    let topic = NewTopic {
+        name: wanted.name,
+        partitions: wanted.partitions,
+        replication_factor: wanted.replication_factor,
+        configs,
+        internal: false,
+        validate_only: wanted.validate_only,
+    };
+    let made = api.create_topic(topic).await?;
+    let status = if wanted.validate_only { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(description(&made))))
+}
+
+/// `GET /api/v1/topics/NAME`.
+pub async fn describe(
+    State(state): State<Arc<HttpState>>,
+    Path(name): Path<String>,
+) -> Result<Json<TopicDescription>, HttpError> {
+    Ok(Json(description(&*find(state.api()?, &name)?)))
+}
+
+/// `PATCH /api/v1/topics/NAME`: both kinds of change are checked before either is made.
+pub async fn alter(
+    State(state): State<Arc<HttpState>>,
+    Path(name): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<TopicDescription>, HttpError> {
+    let api = state.api()?;
+    let change: TopicChange = parse(body)?;
+    let topic = find_own(api, &name)?;
+    let configs: Vec<(String, Option<String>)> =
+        change.configs.into_iter().map(|(key, value)| (key, value.map(|v| v.into_text()))).collect();
+    if change.partitions.is_none() && configs.is_empty() {
+        return Err(HttpError::bad_body("nothing to change: give \"partitions\" or \"configs\""));
+    }
+    if let Some(total) = change.partitions {
+        api.create_partitions(topic.id, total, true).await?;
+    }
+    if !configs.is_empty() {
+        api.alter_topic_configs(topic.id, configs, false).await?;
+    }
+    if let Some(total) = change.partitions {
+        api.create_partitions(topic.id, total, false).await?;
+    }
+    Ok(Json(description(&*find(api, &name)?)))
+}
+
+/// `DELETE /api/v1/topics/NAME`.
+pub async fn delete(
+    State(state): State<Arc<HttpState>>,
+    Path(name): Path<String>,
+) -> Result<Json<TopicDeleted>, HttpError> {
+    let api = state.api()?;
+    let topic = find_own(api, &name)?;
+    api.delete_topic(topic.id).await?;
+    Ok(Json(TopicDeleted { name, id: topic.id.0, deleted: true }))
+}
+
+/// The topic of that name.
+pub fn find(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
+    let catalog = api.catalog();
+    if let Some(topic) = catalog.by_name.get(name) {
+        return Ok(topic.clone());
+    }
+    let names = catalog.by_name.values().filter(|t| !t.internal).map(|t| &*t.name);
+    Err(HttpError::unknown_topic(name, nearest(name, names)))
+}
+
+/// The topic of that name, which clients may change.
+fn find_own(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
+    let topic = find(api, name)?;
+    if topic.internal { Err(HttpError::internal_topic(name)) } else { Ok(topic) }
+}
+
+/// A JSON body; what is wrong with it is said with line and column.
+fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, HttpError> {
+    let bytes = body.map_err(|rejection| HttpError::unreadable(rejection.status(), rejection.body_text()))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|e| HttpError::bad_body(format!("the body is not what this takes: {e}")))
+}
+
+fn description(topic: &TopicView) -> TopicDescription {
+    TopicDescription {
+        name: topic.name.to_string(),
+        id: topic.id.0,
+        partitions: topic.partitions,
+        ranges: topic.ranges.len(),
+        drive: topic.drive.to_string(),
+        replication_factor: topic.replication_factor,
+        configs: (*topic.configs).clone(),
+        internal: topic.internal,
+    }
+}
