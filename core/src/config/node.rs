@@ -1,0 +1,334 @@
+//! A node's settings: one row each, from which come the struct, its defaults, parsing and the documentation.
+
+use super::kind::{Kind, drive, flag};
+use super::{ConfigError, invalid, nearest};
+use crate::drive::spec::DriveExpr;
+
+const KIB: i64 = 1 << 10;
+const MIB: i64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+const SECOND: i64 = 1000;
+const MINUTE: i64 = 60 * SECOND;
+const DAY: i64 = 24 * 60 * MINUTE;
+
+/// All sizes go down to this, so that tests reach rolls, flushes, checkpoints and recycling.
+pub const SIZE_MIN: i64 = 64 * KIB;
+
+const SIZE: Kind = Kind::Bytes { min: SIZE_MIN, max: 1 << 50 };
+const SIZE_IN_MEMORY: Kind = Kind::Bytes { min: SIZE_MIN, max: 64 * GIB };
+const FRAME: Kind = Kind::Bytes { min: SIZE_MIN, max: i32::MAX as i64 };
+const COUNT: Kind = Kind::Int { min: 1, max: 1_000_000 };
+const PERIOD: Kind = Kind::Millis { min: 1, max: i64::MAX };
+
+/// One setting of a node.
+#[derive(Copy, Clone, Debug)]
+pub struct NodeKey {
+    /// Dotted name.
+    pub name: &'static str,
+    /// Type and bounds.
+    pub kind: Kind,
+    /// Meaning.
+    pub doc: &'static str,
+    get: fn(&NodeConfig) -> String,
+    set: fn(&mut NodeConfig, &str) -> Result<(), String>,
+}
+
+impl NodeKey {
+    /// The value in `config`, as `set` takes it; numbers without a unit.
+    pub fn value(&self, config: &NodeConfig) -> String {
+        (self.get)(config)
+    }
+
+    /// The default value.
+    pub fn default(&self) -> String {
+        self.value(&NodeConfig::default())
+    }
+
+    /// Name of the environment variable that sets it.
+    pub fn variable(&self) -> String {
+        format!("RANGEWAY_{}", self.name.to_ascii_uppercase().replace('.', "__"))
+    }
+}
+
+macro_rules! node_config {
+    ($($name:literal $field:ident: $type:ty = $default:expr, $kind:expr, $doc:literal;)*) => {
+        /// A node's settings. Numbers of bytes and milliseconds, as the names say.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct NodeConfig {
+            $(#[doc = $doc] pub $field: $type,)*
+        }
+
+        impl Default for NodeConfig {
+            fn default() -> NodeConfig {
+                NodeConfig { $($field: $default,)* }
+            }
+        }
+
+        /// All settings of a node.
+        pub static NODE_KEYS: &[NodeKey] = &[$(NodeKey {
+            name: $name,
+            kind: $kind,
+            doc: $doc,
+            get: |config| Value::show(&config.$field),
+            set: |config, value| {
+                config.$field = Value::read($kind, value)?;
+                Ok(())
+            },
+        },)*];
+    };
+}
+
+node_config! {
+    "num.partitions" num_partitions: i32 = 16, COUNT,
+        "Partitions of a topic whose creator does not say how many (auto-created, or -1).";
+    "auto.create.topics.enable" auto_create_topics: bool = true, Kind::Bool,
+        "Whether a topic is created when a client asks for it.";
+    "default.replication.factor" default_replication_factor: i16 = 1, Kind::Int { min: 1, max: 16 },
+        "Replication factor of a topic whose creator does not say one (auto-created, or -1).";
+    "topics.replication.lenient" replication_lenient: Option<bool> = None, Kind::Bool,
+        "Whether a replication factor above the number of nodes is accepted and echoed. auto: on a lone node only.";
+    "drive" drive: DriveExpr = DriveExpr::Disk, Kind::Drive,
+        "Drive expression of topics that have none of their own: disk, memory, quorum(2, write=2), striped(2, disk).";
+    "ranges.initial" ranges_initial: Option<u32> = None, COUNT,
+        "Ranges that a new topic starts with, at most one per partition. auto: one per live node.";
+    "segment.roll.bytes" segment_roll_bytes: u64 = GIB as u64, SIZE,
+        "A range's segment is closed and the next one opened at this size. Topics may say otherwise (segment.bytes).";
+    "segment.roll.ms" segment_roll_ms: i64 = 7 * DAY, PERIOD,
+        "A range's segment is closed and the next one opened at this age. Topics may say otherwise (segment.ms).";
+    "retention.ms" retention_ms: i64 = 7 * DAY, Kind::Millis { min: -1, max: i64::MAX },
+        "Records older than this are deleted; -1: never. Topics may say otherwise (retention.ms).";
+    "retention.bytes" retention_bytes: i64 = -1, Kind::Bytes { min: -1, max: i64::MAX },
+        "A partition's oldest records above this size are deleted; -1: never. Topics may say otherwise (retention.bytes).";
+    "retention.check.ms" retention_check_ms: i64 = MINUTE, Kind::Millis { min: 10, max: DAY },
+        "How often it is looked for what retention deletes.";
+    "message.max.bytes" message_max_bytes: u32 = 1_048_588, Kind::Bytes { min: 1024, max: GIB },
+        "Largest batch. Topics may say otherwise (max.message.bytes).";
+    "request.max.bytes" request_max_bytes: u32 = 100 * MIB as u32, FRAME,
+        "Largest request; a connection that announces a larger one is closed.";
+    "request.memory.bytes" request_memory_bytes: u64 = 128 * MIB as u64, SIZE_IN_MEMORY,
+        "Memory for requests that are being received, all connections together.";
+    "window.entries" window_entries: u32 = 4096, Kind::Int { min: 1, max: 65_536 },
+        "Most entries of a range on their way to disk at once.";
+    "window.bytes" window_bytes: u64 = 32 * MIB as u64, SIZE_IN_MEMORY,
+        "Most bytes of a range on their way to disk at once; a larger request is issued in pieces, in order.";
+    "memory.inflight.bytes" memory_inflight_bytes: Option<u64> = None, SIZE_IN_MEMORY,
+        "Memory for records received and not yet durable; over it, sockets are not read. auto: the lesser of 256 MiB and 1/8 of the memory.";
+    "memory.tail.bytes" memory_tail_bytes: u64 = 32 * MIB as u64, SIZE_IN_MEMORY,
+        "Memory for recent records, from which consumers that keep up are served.";
+    "extent.bytes" extent_bytes: u64 = 64 * MIB as u64, Kind::Bytes { min: SIZE_MIN, max: 4 * GIB },
+        "Size of a journal file.";
+    "journal.bytes" journal_bytes: Option<u64> = None, SIZE,
+        "Journal files of a disk whose records are still to be rewritten, at most. auto: the lesser of 4 GiB and 5 % of the disk.";
+    "chunk.bytes" chunk_bytes: u64 = 4 * MIB as u64, Kind::Bytes { min: SIZE_MIN, max: GIB },
+        "Size of the pieces in which scattered records are rewritten.";
+    "disk.reserve.bytes" disk_reserve_bytes: Option<u64> = None, SIZE,
+        "Space of a disk that records may not take: below it appends are refused. auto: the greater of 256 MiB and 2 % of the disk.";
+    "checkpoint.bytes" checkpoint_bytes: u64 = 64 * MIB as u64, SIZE,
+        "A range's state is written again after so many bytes of its log (or 16 times its own size, if that is more).";
+    "checkpoint.unfolded.bytes" checkpoint_unfolded_bytes: u64 = 512 * MIB as u64, SIZE,
+        "Bytes of log above the last checkpoints of a disk's ranges, together: above it the oldest range's state is written again.";
+    "producer.id.expiration.ms" producer_id_expiration_ms: i64 = DAY, PERIOD,
+        "An idempotent producer that is silent for so long is forgotten at the next checkpoint.";
+    "cursor.cache.bytes" cursor_cache_bytes: u64 = 16 * MIB as u64, SIZE_IN_MEMORY,
+        "Memory for the places where consumers read on.";
+    "fetch.sessions.max" fetch_sessions_max: u32 = 1000, Kind::Int { min: 0, max: 1_000_000 },
+        "Fetch sessions of all consumers; 0: none.";
+    "fetch.session.idle.ms" fetch_session_idle_ms: i64 = 2 * MINUTE, PERIOD,
+        "A fetch session unused for so long may be given to another consumer.";
+    "connections.max" connections_max: u32 = 10_000, COUNT,
+        "Connections of clients; further ones are closed at once.";
+    "connections.idle.ms" connections_idle_ms: i64 = 10 * MINUTE, PERIOD,
+        "A connection without a request for so long is closed.";
+    "group.initial.rebalance.delay.ms" group_initial_rebalance_delay_ms: i64 = 500, Kind::Millis { min: 0, max: 10 * MINUTE },
+        "How long a new group waits for more members before it assigns partitions.";
+}
+
+impl NodeConfig {
+    /// Sets one setting from text: `--set key=value`, a file's or an environment variable's value.
+    ///
+    /// Errors: an unknown name (with the one that may be meant), or a value that it cannot hold.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        let key = find(name).ok_or_else(|| unknown(name))?;
+        (key.set)(self, value).map_err(|why| invalid(name, value, why))
+    }
+
+    /// Whether the settings fit together.
+    ///
+    /// Errors: `Conflict`, naming both.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let (message, request) = (self.message_max_bytes, self.request_max_bytes);
+        if message >= request {
+            let why = format!("message.max.bytes ({message}) must be below request.max.bytes ({request})");
+            return Err(ConfigError::Conflict(why));
+        }
+        let (extent, journal) = (self.extent_bytes, self.journal_bytes);
+        if let Some(journal) = journal.filter(|journal| *journal < 2 * extent) {
+            let why = format!("journal.bytes ({journal}) must be at least twice extent.bytes ({extent})");
+            return Err(ConfigError::Conflict(why));
+        }
+        Ok(())
+    }
+
+    /// `memory.inflight.bytes` on a machine with so much memory.
+    pub fn memory_inflight_bytes_of(&self, memory: u64) -> u64 {
+        self.memory_inflight_bytes.unwrap_or((256 * MIB as u64).min(memory / 8)).max(SIZE_MIN as u64)
+    }
+
+    /// `journal.bytes` on a disk of this size; at least two extents.
+    pub fn journal_bytes_of(&self, disk: u64) -> u64 {
+        self.journal_bytes.unwrap_or((4 * GIB as u64).min(disk / 20)).max(2 * self.extent_bytes)
+    }
+
+    /// `disk.reserve.bytes` on a disk of this size.
+    pub fn disk_reserve_bytes_of(&self, disk: u64) -> u64 {
+        self.disk_reserve_bytes.unwrap_or((256 * MIB as u64).max(disk / 50))
+    }
+}
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static NodeKey> {
+    NODE_KEYS.iter().find(|key| key.name == name)
+}
+
+fn unknown(name: &str) -> ConfigError {
+    let nearest = nearest(name, NODE_KEYS.iter().map(|key| key.name)).map(str::to_owned);
+    ConfigError::Unknown { what: "node", name: name.to_owned(), nearest }
+}
+
+/// A value of a setting as text.
+trait Value: Sized {
+    fn read(kind: Kind, text: &str) -> Result<Self, String>;
+    fn show(&self) -> String;
+}
+
+macro_rules! number_values {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            fn read(kind: Kind, text: &str) -> Result<$type, String> {
+                let number = kind.number_with_unit(text)?;
+                <$type>::try_from(number).map_err(|_| format!("Value must be no more than {}", <$type>::MAX))
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+number_values!(i16, i32, u32, i64, u64);
+
+impl Value for bool {
+    fn read(_: Kind, text: &str) -> Result<bool, String> {
+        flag(text)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for DriveExpr {
+    fn read(_: Kind, text: &str) -> Result<DriveExpr, String> {
+        drive(text)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// `auto`: the node finds it out.
+impl<T: Value> Value for Option<T> {
+    fn read(kind: Kind, text: &str) -> Result<Option<T>, String> {
+        if text.trim() == "auto" {
+            return Ok(None);
+        }
+        T::read(kind, text).map(Some).map_err(|why| format!("{why}, or auto"))
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map_or_else(|| "auto".to_owned(), Value::show)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_default_is_a_value_that_the_setting_takes() {
+        for key in NODE_KEYS {
+            let mut config = NodeConfig::default();
+            config.set(key.name, &key.default()).unwrap();
+            assert_eq!(config, NodeConfig::default(), "{}", key.name);
+            assert!(key.doc.ends_with('.'), "{}", key.name);
+        }
+        let names: BTreeSet<&str> = NODE_KEYS.iter().map(|key| key.name).collect();
+        assert_eq!(names.len(), NODE_KEYS.len());
+        NodeConfig::default().check().unwrap();
+    }
+
+    #[test]
+    fn all_sizes_go_down_to_64_kib() {
+        let sizes = NODE_KEYS.iter().filter(|key| key.name.ends_with(".bytes"));
+        for key in sizes {
+            NodeConfig::default().set(key.name, "64KiB").unwrap();
+        }
+    }
+
+    #[test]
+    fn values_are_read_with_units_and_shown_without() {
+        let mut config = NodeConfig::default();
+        config.set("extent.bytes", "1MiB").unwrap();
+        config.set("retention.ms", "2d").unwrap();
+        config.set("journal.bytes", "16 MiB").unwrap();
+        config.set("drive", "striped(2, disk)").unwrap();
+        let shown = |name| find(name).unwrap().value(&config);
+        assert_eq!(shown("extent.bytes"), "1048576");
+        assert_eq!(shown("retention.ms"), "172800000");
+        assert_eq!(shown("journal.bytes"), "16777216");
+        assert_eq!(config.journal_bytes_of(0), 16 << 20);
+        assert!(matches!(config.drive, DriveExpr::Striped { .. }));
+        assert_eq!(find("extent.bytes").unwrap().variable(), "RANGEWAY_EXTENT__BYTES");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let mut config = NodeConfig::default();
+        let mut error = |name, value| config.set(name, value).unwrap_err().to_string();
+        assert_eq!(
+            error("extend.bytes", "1"),
+            "Unknown node config name: extend.bytes; did you mean extent.bytes?"
+        );
+        assert_eq!(error("nonsense", "1"), "Unknown node config name: nonsense");
+        assert_eq!(
+            error("extent.bytes", "1"),
+            "Invalid value 1 for configuration extent.bytes: Value must be at least 65536"
+        );
+        assert!(error("journal.bytes", "much").ends_with("(KiB, MiB, GiB, TiB), or auto"));
+        assert!(error("drive", "floppy").starts_with("Invalid value floppy for configuration drive: "));
+        assert_eq!(config, NodeConfig::default());
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_named() {
+        let mut config = NodeConfig::default();
+        config.set("journal.bytes", "1MiB").unwrap();
+        assert!(config.check().unwrap_err().to_string().contains("extent.bytes (67108864)"));
+        let mut config = NodeConfig::default();
+        config.set("request.max.bytes", "1MiB").unwrap();
+        assert!(config.check().unwrap_err().to_string().contains("message.max.bytes (1048588)"));
+    }
+
+    #[test]
+    fn auto_follows_the_machine_within_bounds() {
+        let config = NodeConfig::default();
+        assert_eq!(config.memory_inflight_bytes_of(1 << 30), 128 << 20);
+        assert_eq!(config.memory_inflight_bytes_of(1 << 40), 256 << 20);
+        assert_eq!(config.journal_bytes_of(1 << 40), 4 << 30);
+        assert_eq!(config.journal_bytes_of(1 << 20), 128 << 20, "two extents at least");
+        assert_eq!(config.disk_reserve_bytes_of(1 << 30), 256 << 20);
+        assert_eq!(config.disk_reserve_bytes_of(100 << 40), 2 << 40);
+    }
+}

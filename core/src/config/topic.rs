@@ -1,0 +1,483 @@
+//! A topic's settings, by the names that Kafka's tools use. One row each; a setting that is stored and has no effect
+//! says so in its row, and so in its documentation.
+
+use super::kind::{Kind, drive, flag, items};
+use super::node::{NodeConfig, SIZE_MIN};
+use super::{ConfigError, invalid, nearest};
+use crate::drive::spec::DriveExpr;
+use std::collections::BTreeMap;
+
+/// Name of the setting that holds a topic's own drive expression.
+pub const DRIVE: &str = "rangeway.drive";
+
+/// One setting of a topic.
+#[derive(Copy, Clone, Debug)]
+pub struct TopicKey {
+    /// Its name.
+    pub name: &'static str,
+    /// Name of the node's setting that Kafka takes the default from, if there is one.
+    pub synonym: Option<&'static str>,
+    /// Type and bounds.
+    pub kind: Kind,
+    /// What it does.
+    pub effect: Effect,
+    doc: &'static str,
+    default: Default,
+}
+
+/// What a setting does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// What its documentation says.
+    Used,
+    /// Nothing: it is stored and shown, for tools that insist on it.
+    StoredOnly {
+        /// Why there is nothing to do.
+        why: &'static str,
+    },
+}
+
+/// Where a topic's value comes from when it has none of its own.
+#[derive(Copy, Clone, Debug)]
+enum Default {
+    Fixed(&'static str),
+    Node(fn(&NodeConfig) -> String),
+}
+
+impl TopicKey {
+    /// The value of a topic that has none of its own.
+    pub fn default(&self, node: &NodeConfig) -> String {
+        match self.default {
+            Default::Fixed(value) => value.to_owned(),
+            Default::Node(value) => value(node),
+        }
+    }
+
+    /// Meaning; for a setting without effect also that it has none, and why.
+    pub fn documentation(&self) -> String {
+        match self.effect {
+            Effect::Used => self.doc.to_owned(),
+            Effect::StoredOnly { why } => format!("{} Stored, without effect: {why}.", self.doc),
+        }
+    }
+
+    /// Whether it can hold `value`.
+    ///
+    /// Errors: `Invalid`, in Kafka's words where Kafka has some.
+    pub fn check(&self, value: &str) -> Result<(), ConfigError> {
+        self.kind
+            .check(value)
+            .and_then(|()| self.check_built(value))
+            .map_err(|why| invalid(self.name, value, why))
+    }
+
+    /// Refuses what Kafka knows and this program would silently not do.
+    fn check_built(&self, value: &str) -> Result<(), String> {
+        match self.name {
+            "cleanup.policy" if items(value).contains(&"compact") => {
+                Err("Compaction is not available yet; possible is: delete".to_owned())
+            }
+            "cleanup.policy" if items(value).is_empty() => {
+                Err("An empty policy is not possible; possible is: delete".to_owned())
+            }
+            "compression.type" if value.trim() != "producer" => {
+                Err("Batches are stored as the producer compressed them; possible is: producer".to_owned())
+            }
+            "remote.storage.enable" if flag(value) == Ok(true) => {
+                Err("Tiered storage is not available; possible is: false".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The list with `more` added, each item once, for settings that are lists.
+    ///
+    /// Errors: `Invalid` for settings that are none.
+    pub fn appended(&self, present: &str, more: &str) -> Result<String, ConfigError> {
+        self.check_list(more)?;
+        let mut all = items(present);
+        for item in items(more) {
+            if !all.contains(&item) {
+                all.push(item);
+            }
+        }
+        Ok(all.join(","))
+    }
+
+    /// The list without the items of `less`, for settings that are lists.
+    ///
+    /// Errors: `Invalid` for settings that are none.
+    pub fn subtracted(&self, present: &str, less: &str) -> Result<String, ConfigError> {
+        self.check_list(less)?;
+        let less = items(less);
+        let left: Vec<&str> = items(present).into_iter().filter(|item| !less.contains(item)).collect();
+        Ok(left.join(","))
+    }
+
+    fn check_list(&self, value: &str) -> Result<(), ConfigError> {
+        if matches!(self.kind, Kind::List(_)) {
+            return Ok(());
+        }
+        let why = "Append and subtract are possible for list settings only; this is none";
+        Err(invalid(self.name, value, why.to_owned()))
+    }
+}
+
+const fn key(
+    name: &'static str,
+    synonym: &'static str,
+    kind: Kind,
+    default: Default,
+    effect: Effect,
+    doc: &'static str,
+) -> TopicKey {
+    let synonym = if synonym.is_empty() { None } else { Some(synonym) };
+    TopicKey { name, synonym, kind, effect, doc, default }
+}
+
+const fn stored(why: &'static str) -> Effect {
+    Effect::StoredOnly { why }
+}
+
+const fn millis(min: i64) -> Kind {
+    Kind::Millis { min, max: i64::MAX }
+}
+
+const NO_COMPACTION: Effect = stored("there is no compaction yet");
+const NO_TIERING: Effect = stored("there is no tiered storage in Kafka's sense");
+const NO_RECOMPRESSION: Effect = stored("batches are stored as the producer compressed them");
+const ALWAYS_DURABLE: Effect = stored("every acknowledged record is on disk already");
+const NO_INDEX_FILES: Effect = stored("there are no index files");
+const NO_LEADER_COPIES: Effect = stored("there are no leader and follower copies to throttle");
+const LONG_MAX: Default = Default::Fixed("9223372036854775807");
+const POLICIES: &[&str] = &["compact", "delete"];
+const CODECS: &[&str] = &["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"];
+const TIMESTAMP_TYPES: &[&str] = &["CreateTime", "LogAppendTime"];
+
+/// All settings of a topic, by name.
+#[rustfmt::skip]
+pub static TOPIC_KEYS: &[TopicKey] = &[
+    key("cleanup.policy", "log.cleanup.policy", Kind::List(POLICIES), Default::Fixed("delete"), Effect::Used,
+        "What becomes of old records: delete removes them by retention.ms and retention.bytes."),
+    key("compression.gzip.level", "compression.gzip.level", Kind::Int { min: -1, max: 9 }, Default::Fixed("-1"), NO_RECOMPRESSION,
+        "Level of gzip."),
+    key("compression.lz4.level", "compression.lz4.level", Kind::Int { min: 1, max: 17 }, Default::Fixed("9"), NO_RECOMPRESSION,
+        "Level of lz4."),
+    key("compression.type", "compression.type", Kind::Choice(CODECS), Default::Fixed("producer"), Effect::Used,
+        "How batches are stored: producer keeps them as they were sent."),
+    key("compression.zstd.level", "compression.zstd.level", Kind::Int { min: -131_072, max: 22 }, Default::Fixed("3"), NO_RECOMPRESSION,
+        "Level of zstd."),
+    key("delete.retention.ms", "log.cleaner.delete.retention.ms", millis(0), Default::Fixed("86400000"), NO_COMPACTION,
+        "How long compaction keeps the marks of deleted keys."),
+    key("file.delete.delay.ms", "log.segment.delete.delay.ms", millis(0), Default::Fixed("60000"),
+        stored("space is freed when nobody reads it any more"),
+        "How long a deleted file stays."),
+    key("flush.messages", "log.flush.interval.messages", Kind::Long { min: 1, max: i64::MAX }, LONG_MAX, ALWAYS_DURABLE,
+        "Records after which the log is synced."),
+    key("flush.ms", "log.flush.interval.ms", millis(0), LONG_MAX, ALWAYS_DURABLE,
+        "Time after which the log is synced."),
+    key("follower.replication.throttled.replicas", "", Kind::List(&[]), Default::Fixed(""), NO_LEADER_COPIES,
+        "Replicas whose copying is throttled at the follower."),
+    key("index.interval.bytes", "log.index.interval.bytes", Kind::Int { min: 0, max: i32::MAX }, Default::Fixed("4096"), NO_INDEX_FILES,
+        "Bytes between entries of the offset index."),
+    key("leader.replication.throttled.replicas", "", Kind::List(&[]), Default::Fixed(""), NO_LEADER_COPIES,
+        "Replicas whose copying is throttled at the leader."),
+    key("local.retention.bytes", "log.local.retention.bytes", Kind::Bytes { min: -2, max: i64::MAX }, Default::Fixed("-2"), NO_TIERING,
+        "Bytes of a partition kept on local disks before tiering."),
+    key("local.retention.ms", "log.local.retention.ms", millis(-2), Default::Fixed("-2"), NO_TIERING,
+        "How long records stay on local disks before tiering."),
+    key("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", millis(1), LONG_MAX, NO_COMPACTION,
+        "Longest time a record stays uncompacted."),
+    key("max.message.bytes", "message.max.bytes", Kind::Bytes { min: 0, max: i32::MAX as i64 }, Default::Node(|n| n.message_max_bytes.to_string()), Effect::Used,
+        "Largest batch that is taken, after compression."),
+    key("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", millis(0), Default::Fixed("3600000"), Effect::Used,
+        "How far a record's timestamp may lie ahead of the node's clock."),
+    key("message.timestamp.before.max.ms", "log.message.timestamp.before.max.ms", millis(0), LONG_MAX, Effect::Used,
+        "How far a record's timestamp may lie behind the node's clock."),
+    key("message.timestamp.type", "log.message.timestamp.type", Kind::Choice(TIMESTAMP_TYPES), Default::Fixed("CreateTime"), Effect::Used,
+        "Whose time a record carries: its producer's or the node's at its append."),
+    key("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", Kind::Double { min: 0.0, max: 1.0 }, Default::Fixed("0.5"), NO_COMPACTION,
+        "Share of uncompacted bytes from which on compaction runs."),
+    key("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", millis(0), Default::Fixed("0"), NO_COMPACTION,
+        "Shortest time a record stays uncompacted."),
+    key("min.insync.replicas", "min.insync.replicas", Kind::Int { min: 1, max: i32::MAX }, Default::Fixed("1"),
+        stored("an acknowledgement always waits for the write quorum of the topic's drive (rangeway.drive)"),
+        "Copies that must have a record before it is acknowledged."),
+    key("preallocate", "log.preallocate", Kind::Bool, Default::Fixed("false"),
+        stored("journal files are always preallocated"),
+        "Whether files are preallocated."),
+    key(DRIVE, "", Kind::Drive, Default::Node(|n| n.drive.to_string()), Effect::Used,
+        "Drive expression of segments opened from here on: where records are written and how many copies there are."),
+    key("remote.log.copy.disable", "", Kind::Bool, Default::Fixed("false"), NO_TIERING,
+        "Whether copying to tiered storage is paused."),
+    key("remote.log.delete.on.disable", "", Kind::Bool, Default::Fixed("false"), NO_TIERING,
+        "Whether tiered records are deleted when tiering is switched off."),
+    key("remote.storage.enable", "", Kind::Bool, Default::Fixed("false"), Effect::Used,
+        "Whether records are tiered; only false is possible."),
+    key("retention.bytes", "log.retention.bytes", Kind::Bytes { min: i64::MIN, max: i64::MAX }, Default::Node(|n| n.retention_bytes.to_string()), Effect::Used,
+        "A partition's oldest records above this size are deleted; negative: never."),
+    key("retention.ms", "log.retention.ms", millis(-1), Default::Node(|n| n.retention_ms.to_string()), Effect::Used,
+        "Records older than this are deleted; -1: never."),
+    key("segment.bytes", "log.segment.bytes", Kind::Bytes { min: SIZE_MIN, max: i32::MAX as i64 }, Default::Node(|n| n.segment_roll_bytes.min(i32::MAX as u64).to_string()), Effect::Used,
+        "A range's segment is closed and the next one opened at this size; it holds all partitions of the range."),
+    key("segment.index.bytes", "log.index.size.max.bytes", Kind::Int { min: 4, max: i32::MAX }, Default::Fixed("10485760"), NO_INDEX_FILES,
+        "Size of an index file."),
+    key("segment.jitter.ms", "log.roll.jitter.ms", millis(0), Default::Fixed("0"),
+        stored("segments of ranges are opened at different times anyway"),
+        "Random time taken off segment.ms."),
+    key("segment.ms", "log.roll.ms", millis(1), Default::Node(|n| n.segment_roll_ms.to_string()), Effect::Used,
+        "A range's segment is closed and the next one opened at this age."),
+    key("unclean.leader.election.enable", "unclean.leader.election.enable", Kind::Bool, Default::Fixed("false"),
+        stored("no copy that lacks acknowledged records ever leads"),
+        "Whether a copy that lacks records may lead."),
+];
+
+/// The setting of that name.
+///
+/// Errors: `Unknown`, with the name that may be meant.
+pub fn find(name: &str) -> Result<&'static TopicKey, ConfigError> {
+    TOPIC_KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
+        let nearest = nearest(name, TOPIC_KEYS.iter().map(|key| key.name)).map(str::to_owned);
+        ConfigError::Unknown { what: "topic", name: name.to_owned(), nearest }
+    })
+}
+
+/// Whether a topic may have these explicit settings.
+///
+/// Errors: the first that is unknown or invalid, or two that contradict each other.
+pub fn check(explicit: &BTreeMap<String, String>) -> Result<(), ConfigError> {
+    for (name, value) in explicit {
+        find(name)?.check(value)?;
+    }
+    let lag = |name: &str, default: i64| {
+        explicit.get(name).and_then(|value| value.trim().parse().ok()).unwrap_or(default)
+    };
+    let (min, max) = (lag("min.compaction.lag.ms", 0), lag("max.compaction.lag.ms", i64::MAX));
+    if min > max {
+        let why = format!(
+            "conflict topic config setting min.compaction.lag.ms ({min}) > max.compaction.lag.ms ({max})"
+        );
+        return Err(ConfigError::Conflict(why));
+    }
+    Ok(())
+}
+
+/// Explicit settings that are stored and do nothing, with the reason: worth a line in the log when they are set.
+pub fn without_effect(explicit: &BTreeMap<String, String>) -> Vec<(&'static str, &'static str)> {
+    let set = TOPIC_KEYS.iter().filter(|key| explicit.contains_key(key.name));
+    set.filter_map(|key| match key.effect {
+        Effect::Used => None,
+        Effect::StoredOnly { why } => Some((key.name, why)),
+    })
+    .collect()
+}
+
+/// Whose time a record carries.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TimestampType {
+    /// Its producer's.
+    CreateTime,
+    /// The node's at its append.
+    LogAppendTime,
+}
+
+/// A topic's settings that have an effect, typed: its own values over the node's.
+///
+/// `cleanup.policy` and `compression.type` can hold one value only, so they are not here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicConfig {
+    /// Records older than this are deleted; `None`: never.
+    pub retention_ms: Option<i64>,
+    /// A partition's oldest records above this size are deleted; `None`: never.
+    pub retention_bytes: Option<u64>,
+    /// Size at which a range's segment rolls.
+    pub segment_bytes: u64,
+    /// Age at which a range's segment rolls.
+    pub segment_ms: i64,
+    /// Largest batch.
+    pub max_message_bytes: u32,
+    /// Copies asked for; stored, see its row.
+    pub min_insync_replicas: i32,
+    /// Whose time a record carries.
+    pub timestamp_type: TimestampType,
+    /// How far a timestamp may lie behind the node's clock.
+    pub timestamp_before_max_ms: i64,
+    /// How far a timestamp may lie ahead of the node's clock.
+    pub timestamp_after_max_ms: i64,
+    /// The topic's own drive expression.
+    pub drive: Option<DriveExpr>,
+}
+
+impl TopicConfig {
+    /// The settings of a topic with these explicit ones.
+    ///
+    /// Errors: as [`check`].
+    pub fn new(explicit: &BTreeMap<String, String>, node: &NodeConfig) -> Result<TopicConfig, ConfigError> {
+        check(explicit)?;
+        let number = |name: &'static str| {
+            let key = find(name)?;
+            let value = explicit.get(name).cloned().unwrap_or_else(|| key.default(node));
+            key.kind.number(&value).map_err(|why| invalid(name, &value, why))
+        };
+        let fits = |name: &'static str, max: i64| number(name).map(|n| n.clamp(0, max));
+        let own_segment_bytes = explicit.contains_key("segment.bytes");
+        let drive = explicit.get(DRIVE).map(|value| drive(value).map_err(|why| invalid(DRIVE, value, why)));
+        let appended = explicit.get("message.timestamp.type").is_some_and(|t| t.trim() == "LogAppendTime");
+        Ok(TopicConfig {
+            retention_ms: Some(number("retention.ms")?).filter(|ms| *ms >= 0),
+            retention_bytes: u64::try_from(number("retention.bytes")?).ok(),
+            segment_bytes: match own_segment_bytes {
+                true => fits("segment.bytes", i64::MAX)?.unsigned_abs(),
+                false => node.segment_roll_bytes,
+            },
+            segment_ms: number("segment.ms")?,
+            max_message_bytes: u32::try_from(fits("max.message.bytes", i64::from(i32::MAX))?)
+                .unwrap_or(u32::MAX),
+            min_insync_replicas: i32::try_from(fits("min.insync.replicas", i64::from(i32::MAX))?)
+                .unwrap_or(1),
+            timestamp_type: if appended { TimestampType::LogAppendTime } else { TimestampType::CreateTime },
+            timestamp_before_max_ms: number("message.timestamp.before.max.ms")?,
+            timestamp_after_max_ms: number("message.timestamp.after.max.ms")?,
+            drive: drive.transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explicit(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn refused(name: &str, value: &str) -> String {
+        check(&explicit(&[(name, value)])).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn rows_are_sorted_and_their_defaults_are_values_that_they_take() {
+        let node = NodeConfig::default();
+        assert!(TOPIC_KEYS.is_sorted_by(|a, b| a.name < b.name));
+        for key in TOPIC_KEYS {
+            key.check(&key.default(&node)).unwrap();
+            assert!(key.doc.ends_with('.'), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_kafkas_words() {
+        for (name, value, error) in [
+            (
+                "retention.ms",
+                "x",
+                "Invalid value x for configuration retention.ms: Not a number of type LONG",
+            ),
+            (
+                "retention.ms",
+                "-2",
+                "Invalid value -2 for configuration retention.ms: Value must be at least -1",
+            ),
+            (
+                "retention.ms",
+                "7d",
+                "Invalid value 7d for configuration retention.ms: Not a number of type LONG",
+            ),
+            (
+                "segment.bytes",
+                "9999999999",
+                "Invalid value 9999999999 for configuration segment.bytes: Value must be no more than 2147483647",
+            ),
+            (
+                "preallocate",
+                "yes",
+                "Invalid value yes for configuration preallocate: Expected value to be either true or false",
+            ),
+            (
+                "message.timestamp.type",
+                "x",
+                "Invalid value x for configuration message.timestamp.type: String must be one of: CreateTime, LogAppendTime",
+            ),
+            (
+                "cleanup.policy",
+                "x",
+                "Invalid value x for configuration cleanup.policy: String must be one of: compact, delete",
+            ),
+            ("retention.mss", "1", "Unknown topic config name: retention.mss; did you mean retention.ms?"),
+        ] {
+            assert_eq!(refused(name, value), error);
+        }
+    }
+
+    #[test]
+    fn what_would_silently_not_be_done_is_refused() {
+        assert!(refused("cleanup.policy", "compact").contains("Compaction is not available yet"));
+        assert!(refused("cleanup.policy", "delete,compact").contains("Compaction is not available yet"));
+        assert!(refused("cleanup.policy", "").contains("possible is: delete"));
+        assert!(refused("compression.type", "zstd").contains("possible is: producer"));
+        assert!(refused("remote.storage.enable", "true").contains("not available"));
+        let fine = [
+            ("cleanup.policy", "delete"),
+            ("compression.type", "producer"),
+            ("remote.storage.enable", "false"),
+        ];
+        check(&explicit(&fine)).unwrap();
+    }
+
+    #[test]
+    fn settings_without_effect_say_so() {
+        let set = explicit(&[("flush.ms", "5"), ("retention.ms", "5"), ("preallocate", "true")]);
+        let names: Vec<&str> = without_effect(&set).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["flush.ms", "preallocate"]);
+        let doc = find("flush.ms").unwrap().documentation();
+        assert!(
+            doc.ends_with("Stored, without effect: every acknowledged record is on disk already."),
+            "{doc}"
+        );
+        assert!(!find("retention.ms").unwrap().documentation().contains("without effect"));
+    }
+
+    #[test]
+    fn contradicting_lags_are_refused() {
+        let lags = explicit(&[("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")]);
+        assert!(matches!(check(&lags), Err(ConfigError::Conflict(_))));
+    }
+
+    #[test]
+    fn a_topic_has_the_nodes_values_until_it_has_its_own() {
+        let mut node = NodeConfig::default();
+        node.set("retention.ms", "1h").unwrap();
+        node.set("segment.roll.bytes", "8GiB").unwrap();
+        let plain = TopicConfig::new(&BTreeMap::new(), &node).unwrap();
+        assert_eq!((plain.retention_ms, plain.retention_bytes), (Some(3_600_000), None));
+        assert_eq!(plain.segment_bytes, 8 << 30, "not cut to what Kafka's type can show");
+        assert_eq!(plain.timestamp_type, TimestampType::CreateTime);
+        assert_eq!((plain.max_message_bytes, plain.timestamp_before_max_ms), (1_048_588, i64::MAX));
+        assert_eq!(plain.drive, None);
+
+        let own = explicit(&[
+            ("retention.ms", "-1"),
+            ("retention.bytes", "1000"),
+            ("segment.bytes", "65536"),
+            ("segment.ms", "5"),
+            ("max.message.bytes", "0"),
+            ("message.timestamp.type", "LogAppendTime"),
+            ("rangeway.drive", "memory"),
+        ]);
+        let own = TopicConfig::new(&own, &node).unwrap();
+        assert_eq!((own.retention_ms, own.retention_bytes), (None, Some(1000)));
+        assert_eq!((own.segment_bytes, own.segment_ms, own.max_message_bytes), (65_536, 5, 0));
+        assert_eq!(own.timestamp_type, TimestampType::LogAppendTime);
+        assert_eq!(own.drive, Some(DriveExpr::Memory));
+        assert!(TopicConfig::new(&explicit(&[("rangeway.drive", "x")]), &node).is_err());
+    }
+
+    #[test]
+    fn lists_grow_and_shrink_by_items_and_others_do_not() {
+        let list = find("leader.replication.throttled.replicas").unwrap();
+        assert_eq!(list.appended("0:1,1:1", "1:1, 2:1").unwrap(), "0:1,1:1,2:1");
+        assert_eq!(list.subtracted("0:1,1:1", "1:1,9:9").unwrap(), "0:1");
+        assert_eq!(list.appended("", "a").unwrap(), "a");
+        assert!(find("retention.ms").unwrap().appended("1", "2").is_err());
+    }
+}
