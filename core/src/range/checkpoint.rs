@@ -45,6 +45,12 @@ pub fn piece_flags(index: usize, count: usize) -> u8 {
     first | last
 }
 
+/// Whether a checkpoint is due: `unfolded` bytes were appended since the newest one, whose pieces had `last` bytes. So
+/// at most a sixteenth of what is written is checkpoints, and a fold reads little more than `floor`.
+pub fn due(unfolded: u64, last: u64, floor: u64) -> bool {
+    unfolded >= floor.max(last.saturating_mul(16))
+}
+
 /// Why bytes are no checkpoint; final.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {

@@ -82,6 +82,14 @@ fn a_span_that_lies_allocates_nothing() {
 }
 
 #[test]
+fn a_checkpoint_is_due_after_the_floor_or_sixteen_times_the_last_one() {
+    assert!(!due(63, 0, 64));
+    assert!(due(64, 4, 64));
+    assert!(!due(79, 5, 64));
+    assert!(due(80, 5, 64));
+}
+
+#[test]
 fn ten_thousand_idle_partitions_take_fifty_kilobytes() {
     let mut state = RangeState::new(Span { first: 0, last: 9_999 });
     state.set_epoch(Span { first: 0, last: 9_999 }, 1);

@@ -8,6 +8,7 @@ pub mod fold;
 pub mod log_start;
 pub mod producers;
 pub mod project;
+pub mod retention;
 pub mod state;
 
 #[cfg(test)]
