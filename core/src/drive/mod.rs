@@ -16,7 +16,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
+pub mod disk;
 pub mod expr;
+pub mod memory;
 pub mod spec;
 
 /// Consecutive entries of one loglet, submitted together; `entries[i]` has the drive-local address `first + i`.

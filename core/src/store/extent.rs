@@ -1,0 +1,53 @@
+//! Extent files: names, creation, the pin that keeps one from being recycled.
+
+use crate::store::file::Faults;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Directory of the extents, under the data directory.
+pub(crate) const EXTENTS: &str = "extents";
+
+/// An extent that holds data. Whoever holds the `Arc` pins it.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    /// Opened for buffered reads.
+    pub(crate) file: Arc<File>,
+    pub(crate) len: u64,
+}
+
+/// The number in an extent file's name.
+pub(crate) fn file_number(path: &Path) -> Option<u64> {
+    if path.extension()? != "ext" {
+        return None;
+    }
+    path.file_stem()?.to_str()?.parse().ok()
+}
+
+/// Path of the extent file with this number. A recycled file keeps its name; its header says which extent it holds.
+pub(crate) fn path(dir: &Path, file: u64) -> PathBuf {
+    dir.join(EXTENTS).join(format!("{file:08}.ext"))
+}
+
+/// Creates an extent file of `len` bytes, all allocated and zero.
+///
+/// Errors: no space, or the file system fails; the file is removed again.
+pub(crate) fn allocate(path: &Path, len: u64, faults: Option<&Arc<dyn Faults>>) -> io::Result<()> {
+    if faults.is_some_and(|f| f.allocate_fails()) {
+        return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+    }
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let made = match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(len),
+        Err(e) => Err(e.into()),
+    };
+    let made = made.and_then(|()| file.sync_all());
+    if made.is_err() {
+        std::fs::remove_file(path)?;
+    }
+    made
+}

@@ -1,0 +1,389 @@
+//! The disk store of one data directory, used by all ranges; and the memory store, its likeness without a disk.
+//!
+//! Owns superblock, lock, journal, extents, recovery, memory tail. Knows leaves (a loglet's piece on one drive) and
+//! entry headers; never ranges, chains, clients. Layouts: `docs/formats.md`.
+//!
+//! ```text
+//! submit → queue → journal thread: group → write, durable → publish to leaves → complete tickets
+//!                                              readers: memory tail, else extent file by index
+//! ```
+
+use crate::drive::AdmitError;
+use crate::drive::disk::DiskDrive;
+use crate::types::{DiskId, Generation, LeafId, LogletId, NodeId};
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+mod extent;
+mod file;
+mod format;
+mod index;
+mod journal;
+pub(crate) mod leaf;
+pub(crate) mod memory;
+mod open;
+pub(crate) mod queue;
+mod recovery;
+pub(crate) mod registers;
+mod stats;
+mod superblock;
+mod tail;
+#[cfg(test)]
+mod tests;
+
+pub use file::{Fault, Faults};
+pub use memory::MemoryStore;
+pub use recovery::{Damage, RecoveryReport};
+pub use stats::{DiskHealth, DiskStats};
+pub use superblock::OpenError;
+pub use tail::TailBudget;
+
+use extent::{EXTENTS, Extent};
+use file::{WriteMode, Writer};
+use format::{BLOCK, ExtentHeader};
+use journal::{Journal, Open};
+use leaf::Leaf;
+use queue::{Item, Queue};
+use stats::Counters;
+use superblock::Superblock;
+
+/// Smallest extent.
+pub const EXTENT_BYTES_MIN: u64 = 64 << 10;
+/// Largest extent: positions in one are 32 bits.
+pub const EXTENT_BYTES_MAX: u64 = 1 << 31;
+
+/// How a data directory is opened.
+#[derive(Clone)]
+pub struct StoreConfig {
+    /// The data directory; made when it is missing.
+    pub dir: PathBuf,
+    /// The cluster it must belong to; `None` takes what is there, or a new one.
+    pub cluster_id: Option<Uuid>,
+    /// The node it must belong to.
+    pub node_id: NodeId,
+    /// Size of an extent: 64 KiB to 2 GiB, rounded up to 4096. A single larger entry gets an extent of its own size.
+    pub extent_bytes: u64,
+    /// The node's budget for recent entries in memory, shared by its disks.
+    pub tail_bytes: Arc<TailBudget>,
+    /// Most bytes of extents that wait for being rewritten.
+    pub journal_bytes: u64,
+    /// Bytes that entries may not use: kept for fences and other control records.
+    pub reserve_bytes: u64,
+    /// Makes writes fail, in tests.
+    pub faults: Option<Arc<dyn Faults>>,
+}
+
+impl StoreConfig {
+    /// The defaults of design 16 for a directory and a node.
+    pub fn new(dir: impl Into<PathBuf>, node_id: NodeId) -> StoreConfig {
+        StoreConfig {
+            dir: dir.into(),
+            cluster_id: None,
+            node_id,
+            extent_bytes: 64 << 20,
+            tail_bytes: TailBudget::new(32 << 20),
+            journal_bytes: 4 << 30,
+            reserve_bytes: 256 << 20,
+            faults: None,
+        }
+    }
+}
+
+/// A file that holds nothing and can become an extent.
+pub(crate) struct Spare {
+    pub(crate) path: PathBuf,
+    pub(crate) len: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Extents {
+    pub(crate) live: BTreeMap<u64, Arc<Extent>>,
+    pub(crate) spares: Vec<Spare>,
+    pub(crate) next_number: u64,
+    pub(crate) next_file: u64,
+}
+
+/// What the journal thread, the drives and the store share.
+pub(crate) struct Inner {
+    pub(crate) dir: PathBuf,
+    pub(crate) extent_bytes: u64,
+    reserve_bytes: u64,
+    pub(crate) superblock: Superblock,
+    pub(crate) mode: WriteMode,
+    pub(crate) faults: Option<Arc<dyn Faults>>,
+    pub(crate) queue: Queue,
+    leaves: DashMap<LeafId, Arc<Leaf>>,
+    discarded: Mutex<HashSet<LogletId>>,
+    pub(crate) tail: Arc<TailBudget>,
+    pub(crate) counters: Counters,
+    pub(crate) extents: Mutex<Extents>,
+    dead: OnceLock<String>,
+}
+
+impl Inner {
+    /// The leaf, made when it is new.
+    pub(crate) fn leaf(&self, id: LeafId) -> Arc<Leaf> {
+        if let Some(leaf) = self.leaves.get(&id) {
+            return leaf.clone();
+        }
+        let discarded = self.discarded.lock().contains(&id.loglet);
+        let made = || {
+            let leaf = Leaf::new(id);
+            leaf.state.write().discarded = discarded;
+            Arc::new(leaf)
+        };
+        self.leaves.entry(id).or_insert_with(made).clone()
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.get().is_some()
+    }
+    pub(crate) fn dead_reason(&self) -> Option<String> {
+        self.dead.get().cloned()
+    }
+    pub(crate) fn die(&self, why: String) {
+        // The first reason stays.
+        drop(self.dead.set(why));
+    }
+
+    /// Deletes a loglet's leaves from what can be read.
+    pub(crate) fn forget(&self, loglet: LogletId) {
+        self.discarded.lock().insert(loglet);
+        let leaves: Vec<_> =
+            self.leaves.iter().filter(|l| l.key().loglet == loglet).map(|l| l.value().clone()).collect();
+        for leaf in leaves {
+            let mut state = leaf.state.write();
+            let freed = state.tail.clear();
+            state.extents.clear();
+            state.discarded = true;
+            drop(state);
+            self.tail.release(freed);
+        }
+    }
+
+    /// Chooses the file of the next extent: a spare one, else a new one.
+    pub(crate) fn prepare_extent(&self, need: u64, first_group: u64) -> io::Result<(ExtentHeader, PathBuf)> {
+        let need = (need + BLOCK as u64).max(self.extent_bytes).next_multiple_of(BLOCK as u64);
+        let mut extents = self.extents.lock();
+        let number = extents.next_number;
+        extents.next_number += 1;
+        let fitting = extents.spares.iter().position(|s| s.len >= need);
+        let (path, len) = match fitting {
+            Some(at) => {
+                let spare = extents.spares.swap_remove(at);
+                (spare.path, spare.len)
+            }
+            None => {
+                let path = extent::path(&self.dir, extents.next_file);
+                extents.next_file += 1;
+                drop(extents);
+                extent::allocate(&path, need, self.faults.as_ref())?;
+                superblock::sync_dir(&self.dir.join(EXTENTS))?;
+                (path, need)
+            }
+        };
+        let Superblock { disk, generation, .. } = self.superblock;
+        let salt = Uuid::new_v4().as_u64_pair().0;
+        Ok((ExtentHeader { disk, generation, number, first_group, len, salt }, path))
+    }
+
+    /// Writes an extent's header: from then on it counts.
+    pub(crate) fn begin_extent(&self, header: ExtentHeader, path: &Path, writer: Writer) -> io::Result<Open> {
+        let mut block = file::Aligned::with_capacity(BLOCK);
+        block.extend(&header.encode());
+        writer.write(block.filled(), 0)?;
+        let file = Arc::new(File::open(path)?);
+        let extent = Arc::new(Extent { number: header.number, path: path.to_owned(), file, len: header.len });
+        self.extents.lock().live.insert(header.number, extent.clone());
+        Ok(Open { extent, writer, position: BLOCK as u64, salt: header.salt })
+    }
+
+    /// A new extent with room for a group of `need` bytes, ready to be written.
+    pub(crate) fn next_extent(&self, need: u64, first_group: u64) -> io::Result<Open> {
+        let (header, path) = self.prepare_extent(need, first_group)?;
+        let writer = Writer::open(&path, self.mode, self.faults.clone())?;
+        self.begin_extent(header, &path, writer)
+    }
+
+    /// Takes note that an extent is full and proven.
+    pub(crate) fn closed(&self, open: Open, end_group: u64) {
+        tracing::debug!(extent = open.extent.number, bytes = open.position, end_group, "extent closed");
+    }
+
+    fn available(&self) -> io::Result<u64> {
+        let spare: u64 = self.extents.lock().spares.iter().map(|s| s.len).sum();
+        let free = match self.faults.as_ref().and_then(|f| f.available()) {
+            Some(bytes) => bytes,
+            None => {
+                let s = rustix::fs::statvfs(&self.dir)?;
+                s.f_bavail.saturating_mul(s.f_frsize)
+            }
+        };
+        Ok(free.saturating_add(spare))
+    }
+
+    /// See `LogDrive::admit`.
+    pub(crate) fn admit(&self, bytes: usize) -> Result<(), AdmitError> {
+        if let Some(why) = self.dead_reason() {
+            return Err(AdmitError::Dead(why));
+        }
+        let available =
+            self.available().map_err(|e| AdmitError::Dead(format!("{}: {e}", self.dir.display())))?;
+        let need = self.reserve_bytes.saturating_add(bytes as u64);
+        if available < need {
+            return Err(AdmitError::Full(format!(
+                "{}: {available} bytes left, expected {need} ({} are reserved for control records)",
+                self.dir.display(),
+                self.reserve_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    /// Queues an item; when no thread serves the queue any more it is refused, from another thread.
+    pub(crate) fn push(&self, item: Item) {
+        if let Err(item) = self.queue.push(item) {
+            let refuse = move || item.refuse("the store is closed");
+            if std::thread::Builder::new().name("store-closed".into()).spawn(refuse).is_err() {
+                tracing::error!("no thread to refuse a write to a closed store");
+            }
+        }
+    }
+}
+
+/// One data directory. Dropping it without [`DiskStore::close`] is like killing the process.
+pub struct DiskStore {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    lock: Mutex<Option<File>>,
+}
+
+impl std::fmt::Debug for DiskStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DiskStore({})", self.inner.dir.display())
+    }
+}
+
+impl DiskStore {
+    /// Opens a data directory, recovers it, and starts its journal.
+    ///
+    /// Errors: see [`OpenError`]. Damaged data is no error: it is in the report, and its reads answer errors.
+    pub fn open(config: StoreConfig) -> Result<(Arc<DiskStore>, RecoveryReport), OpenError> {
+        let extents_dir = config.dir.join(EXTENTS);
+        std::fs::create_dir_all(&extents_dir).map_err(OpenError::io(&extents_dir))?;
+        let lock = superblock::lock(&config.dir)?;
+        let has_data = !open::extent_files(&config.dir)?.is_empty();
+        let superblock = superblock::begin(&config.dir, config.cluster_id, config.node_id, has_data)?;
+        let mode = WriteMode::probe(&config.dir).map_err(OpenError::io(&config.dir))?;
+        if mode == WriteMode::Buffered {
+            tracing::info!(dir = %config.dir.display(), "no direct writes on this file system: buffered with fdatasync");
+        }
+        let extent_bytes = config.extent_bytes.clamp(EXTENT_BYTES_MIN, EXTENT_BYTES_MAX);
+        let inner = Arc::new(Inner {
+            dir: config.dir,
+            extent_bytes: extent_bytes.next_multiple_of(BLOCK as u64),
+            reserve_bytes: config.reserve_bytes,
+            superblock,
+            mode,
+            faults: config.faults,
+            queue: Queue::default(),
+            leaves: DashMap::new(),
+            discarded: Mutex::default(),
+            tail: config.tail_bytes,
+            counters: Counters::default(),
+            extents: Mutex::default(),
+            dead: OnceLock::new(),
+        });
+        let recovered = open::recover(&inner)?;
+        for damage in &recovered.report.damage {
+            tracing::error!("damaged: {damage}");
+        }
+        let journal = Journal::new(inner.clone(), recovered.open, recovered.next_group);
+        let thread = std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || journal.run())
+            .map_err(OpenError::io(&inner.dir))?;
+        let store = DiskStore { inner, thread: Mutex::new(Some(thread)), lock: Mutex::new(Some(lock)) };
+        Ok((Arc::new(store), recovered.report))
+    }
+
+    /// The disk's identity; another one when the directory is emptied.
+    pub fn disk_id(&self) -> DiskId {
+        self.inner.superblock.disk
+    }
+    /// Which start of this directory it is.
+    pub fn generation(&self) -> Generation {
+        self.inner.superblock.generation
+    }
+    /// The cluster that the directory belongs to.
+    pub fn cluster_id(&self) -> Uuid {
+        self.inner.superblock.cluster
+    }
+
+    /// The drive of one leaf; the leaf is made by its first write.
+    pub fn drive(&self, id: LeafId) -> Arc<DiskDrive> {
+        Arc::new(DiskDrive::new(self.inner.clone(), self.inner.leaf(id)))
+    }
+
+    /// Deletes all leaves of a loglet, by tombstone: queued, durable with the next group.
+    pub fn discard(&self, loglet: LogletId) {
+        self.inner.push(Item::Discard { loglet });
+    }
+
+    /// Whether the disk takes writes.
+    pub fn health(&self) -> DiskHealth {
+        match self.inner.admit(0) {
+            Ok(()) => DiskHealth::Live,
+            Err(AdmitError::Full(why)) => DiskHealth::Full(why),
+            Err(AdmitError::Dead(why)) => DiskHealth::Dead(why),
+        }
+    }
+
+    /// Figures since the directory was opened.
+    pub fn stats(&self) -> DiskStats {
+        let extents = self.inner.extents.lock();
+        let live = extents.live.len() as u64;
+        DiskStats {
+            extents_open: live.min(1),
+            extents_closed: live.saturating_sub(1),
+            extents_spare: extents.spares.len() as u64,
+            ..self.inner.counters.read()
+        }
+    }
+
+    /// Finishes what is queued, ends the journal and gives the directory free.
+    ///
+    /// Errors: why the disk died; what was acknowledged is safe all the same.
+    pub async fn close(&self) -> Result<(), String> {
+        let (reply, closed) = oneshot::channel();
+        self.inner.push(Item::Close { reply });
+        let outcome = closed.await.unwrap_or_else(|_| Err("the journal thread ended".to_owned()));
+        self.end();
+        outcome
+    }
+
+    fn end(&self) {
+        let unfinished = self.inner.queue.abandon();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the journal thread panicked");
+        }
+        unfinished.into_iter().for_each(|item| item.refuse("the store was dropped"));
+        drop(self.lock.lock().take());
+    }
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,222 @@
+//! Opening a data directory: lock, superblock, extents, and the state of every leaf that they hold.
+
+use crate::store::extent::{self, EXTENTS, Extent};
+use crate::store::file::{Aligned, Writer};
+use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, HeaderBlock};
+use crate::store::format::{RecordHeader, RecordKind};
+use crate::store::index::IndexEntry;
+use crate::store::journal::Open;
+use crate::store::recovery::{Damage, Found, FoundGroup, RecoveryReport, parse, read_up_to, scan};
+use crate::store::superblock::OpenError;
+use crate::store::{Inner, Spare};
+use crate::types::LeafId;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Extent files of a data directory, sorted by name.
+pub(crate) fn extent_files(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
+    let extents = dir.join(EXTENTS);
+    let mut files = Vec::new();
+    for item in std::fs::read_dir(&extents).map_err(OpenError::io(&extents))? {
+        let path = item.map_err(OpenError::io(&extents))?.path();
+        if extent::file_number(&path).is_some() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+struct Live {
+    header: ExtentHeader,
+    extent: Arc<Extent>,
+}
+
+pub(crate) struct Recovered {
+    pub(crate) report: RecoveryReport,
+    pub(crate) open: Option<Open>,
+    pub(crate) next_group: u64,
+}
+
+struct Recovery<'a> {
+    inner: &'a Inner,
+    report: RecoveryReport,
+    /// The last group that names a leaf: what was lost later may be its.
+    last_group: HashMap<LeafId, u64>,
+    lost: Vec<(u64, String)>,
+}
+
+/// Rebuilds `inner`'s leaves from the extents. Copies the last, unproven group to a fresh extent.
+///
+/// Errors: see [`OpenError`]. Damage is in the report, not an error.
+pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
+    let mut r =
+        Recovery { inner, report: RecoveryReport::default(), last_group: HashMap::new(), lost: Vec::new() };
+    let live = r.classify()?;
+    let mut next_group = 1;
+    let mut last = None;
+    for (at, this) in live.iter().enumerate() {
+        let bound = live.get(at + 1).map(|next| next.header.first_group);
+        let found = r.scan(this, bound)?;
+        next_group = found.next_group;
+        last = found.last;
+    }
+    let mut open = None;
+    if let Some(group) = last {
+        // The next extent begins with this number: the copy here, good or torn, does not count any more.
+        next_group = group.number;
+        if group.good > 0 {
+            open = Some(r.copy_last(&group)?);
+            next_group += 1;
+        }
+    }
+    r.mark_suspects();
+    Ok(Recovered { report: r.report, open, next_group })
+}
+
+impl Recovery<'_> {
+    fn classify(&mut self) -> Result<Vec<Live>, OpenError> {
+        let mut live: Vec<Live> = Vec::new();
+        for path in extent_files(&self.inner.dir)? {
+            let file = File::open(&path).map_err(OpenError::io(&path))?;
+            let len = file.metadata().map_err(OpenError::io(&path))?.len();
+            let mut block = [0; BLOCK];
+            read_up_to(&file, &mut block, 0).map_err(OpenError::io(&path))?;
+            let number = extent::file_number(&path).unwrap_or_default();
+            let mut extents = self.inner.extents.lock();
+            extents.next_file = extents.next_file.max(number + 1);
+            drop(extents);
+            match ExtentHeader::read(&block) {
+                HeaderBlock::Newer(got) => {
+                    let expected = u32::from(crate::store::format::VERSION);
+                    return Err(OpenError::Newer { file: path, got: u32::from(got), expected });
+                }
+                HeaderBlock::Spare => self.inner.extents.lock().spares.push(Spare { path, len }),
+                HeaderBlock::Damaged => {
+                    self.damage(&path, "extent header damaged; the file is left alone".into())
+                }
+                HeaderBlock::Live { header, .. } if header.disk != self.inner.superblock.disk => {
+                    self.damage(&path, format!("belongs to disk {}; the file is left alone", header.disk));
+                }
+                HeaderBlock::Live { header, damaged_copy } => {
+                    if damaged_copy {
+                        self.damage(&path, "one of two copies of the extent header is damaged".into());
+                    }
+                    if len < header.len {
+                        self.damage(&path, format!("file cut: {len} bytes, expected {}", header.len));
+                    }
+                    let extent =
+                        Extent { number: header.number, path, file: Arc::new(file), len: header.len };
+                    live.push(Live { header, extent: Arc::new(extent) });
+                }
+            }
+        }
+        live.sort_by_key(|l| l.header.number);
+        let mut extents = self.inner.extents.lock();
+        for l in &live {
+            extents.next_number = extents.next_number.max(l.header.number + 1);
+            extents.live.insert(l.header.number, l.extent.clone());
+        }
+        self.report.extents = live.len() as u64;
+        Ok(live)
+    }
+
+    fn damage(&mut self, file: &Path, what: String) {
+        let file = file.to_owned();
+        self.report.damage.push(Damage { file, position: 0, segment: None, address: None, what });
+    }
+
+    fn scan(&mut self, this: &Live, bound: Option<u64>) -> Result<crate::store::recovery::Scan, OpenError> {
+        let extent = this.extent.clone();
+        let found = scan(&extent.file, &extent.path, this.header, bound, |group| {
+            for record in &group.records {
+                self.apply(record, group.number, &extent);
+            }
+        })
+        .map_err(OpenError::io(&extent.path))?;
+        self.report.scanned += 1;
+        self.report.torn_bytes += found.torn_bytes;
+        self.report.damage.extend(found.damage.iter().cloned());
+        self.lost.extend(found.lost_groups.iter().cloned());
+        Ok(found)
+    }
+
+    fn apply(&mut self, found: &Found, group: u64, extent: &Arc<Extent>) {
+        let RecordHeader { kind, leaf: id, address, .. } = found.record;
+        if kind == RecordKind::Discard {
+            self.inner.forget(id.loglet);
+            return;
+        }
+        self.last_group.insert(id, group);
+        let leaf = self.inner.leaf(id);
+        let mut state = leaf.state.write();
+        match kind {
+            RecordKind::Entry | RecordKind::Repair => {
+                state.registers.set(address.0);
+                match &found.entry {
+                    Some((header, position)) => {
+                        let entry = IndexEntry::new(header, address, *position as u32);
+                        state.index_in(extent).insert(entry);
+                    }
+                    None => {
+                        let what = format!("{}: entry header damaged", extent.path.display());
+                        state.damaged.insert(address.0, what);
+                    }
+                }
+                self.report.entries += 1;
+            }
+            RecordKind::Fence => state.registers.fence(),
+            RecordKind::Trim => state.registers.trim(address.0),
+            RecordKind::Discard => {}
+        }
+    }
+
+    /// Writes the last group again, to a fresh extent: group first, then the header that makes it count. Until then
+    /// the old copy counts.
+    fn copy_last(&mut self, group: &FoundGroup) -> Result<Open, OpenError> {
+        let good = group.bytes.get(..group.good).unwrap_or_default();
+        let need = (GROUP_HEADER_LEN + good.len()).next_multiple_of(BLOCK) as u64;
+        let prepared = self.inner.prepare_extent(need, group.number);
+        let (header, path) = prepared.map_err(OpenError::io(&self.inner.dir))?;
+        let mut buffer = Aligned::with_capacity(need as usize);
+        let start = (BLOCK + GROUP_HEADER_LEN) as u64;
+        let (records, _, _) = parse(good, group.number, start, &path);
+        let head = GroupHeader {
+            extent: header.number,
+            number: group.number,
+            generation: header.generation,
+            len: good.len() as u32,
+            records: records.len() as u32,
+        };
+        buffer.extend(&head.encode(header.salt));
+        buffer.extend(good);
+        buffer.pad();
+        let io = OpenError::io(&path);
+        let written = Writer::open(&path, self.inner.mode, self.inner.faults.clone()).and_then(|writer| {
+            writer.write(buffer.filled(), BLOCK as u64)?;
+            Ok(writer)
+        });
+        let writer = written.map_err(io)?;
+        let mut open = self.inner.begin_extent(header, &path, writer).map_err(OpenError::io(&path))?;
+        open.position = BLOCK as u64 + buffer.len() as u64;
+        for record in &records {
+            self.apply(record, group.number, &open.extent);
+        }
+        Ok(open)
+    }
+
+    /// Damage that names no segment concerns every leaf that may have had records in it.
+    fn mark_suspects(&mut self) {
+        for (group, why) in &self.lost {
+            for (id, last) in &self.last_group {
+                let leaf = self.inner.leaf(*id);
+                let mut state = leaf.state.write();
+                if last < group || !state.registers.is_contiguous() {
+                    state.suspect.get_or_insert_with(|| why.clone());
+                }
+            }
+        }
+    }
+}

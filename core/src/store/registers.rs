@@ -1,0 +1,162 @@
+//! The write-once registers of one leaf, without their contents: which addresses are written, trimmed, fenced. A pure
+//! state machine shared by the disk and the memory store; what is durable is the caller's matter.
+//!
+//! Invariants: holes are disjoint and within `[trim, end)`; `end - 1` is never a hole; `trim ≤ end`.
+
+use crate::drive::TailDesc;
+use std::collections::BTreeMap;
+
+/// Which addresses of a leaf are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registers {
+    end: u64,
+    trim: u64,
+    /// Unwritten runs below `end`: start → end, excluded.
+    holes: BTreeMap<u64, u64>,
+    fenced: bool,
+}
+
+/// What a write of an address meets.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// Unwritten: take it.
+    Free,
+    /// Written: the same bytes are fine, others are a conflict.
+    Written,
+    /// Below the trim point.
+    Trimmed,
+    /// The leaf is fenced, whatever the address holds.
+    Sealed,
+}
+
+impl Registers {
+    /// What a sequencer's write of `a` meets; the fence comes first (W4).
+    pub(crate) fn write_meets(&self, a: u64) -> Slot {
+        if self.fenced { Slot::Sealed } else { self.holds(a) }
+    }
+
+    /// What stands at `a`, the fence left out (repairs).
+    pub(crate) fn holds(&self, a: u64) -> Slot {
+        if a < self.trim {
+            Slot::Trimmed
+        } else if a >= self.end || self.is_hole(a) {
+            Slot::Free
+        } else {
+            Slot::Written
+        }
+    }
+
+    fn is_hole(&self, a: u64) -> bool {
+        self.holes.range(..=a).next_back().is_some_and(|(_, end)| a < *end)
+    }
+
+    /// Marks `a` written; whether it lay below the end (out of order).
+    pub(crate) fn set(&mut self, a: u64) -> bool {
+        if a >= self.end {
+            if a > self.end {
+                self.holes.insert(self.end, a);
+            }
+            self.end = a.saturating_add(1);
+            return false;
+        }
+        if let Some((&start, &end)) = self.holes.range(..=a).next_back()
+            && a < end
+        {
+            self.holes.remove(&start);
+            if start < a {
+                self.holes.insert(start, a);
+            }
+            if a + 1 < end {
+                self.holes.insert(a + 1, end);
+            }
+        }
+        true
+    }
+
+    /// Raises the trim point; addresses below count as written and are gone.
+    pub(crate) fn trim(&mut self, below: u64) {
+        if below <= self.trim {
+            return;
+        }
+        self.trim = below;
+        self.end = self.end.max(below);
+        let mut kept = self.holes.split_off(&below);
+        if let Some((_, &end)) = self.holes.iter().next_back()
+            && end > below
+        {
+            kept.insert(below, end);
+        }
+        self.holes = kept;
+    }
+
+    /// Closes the leaf to writes, for ever.
+    pub(crate) fn fence(&mut self) {
+        self.fenced = true;
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+    pub(crate) fn trimmed(&self) -> u64 {
+        self.trim
+    }
+
+    /// Whether there is no hole at all.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.holes.is_empty()
+    }
+
+    /// The window of the last `k` addresses (T1 to T4).
+    pub(crate) fn tail(&self, k: u32) -> TailDesc {
+        let from = self.end.saturating_sub(u64::from(k)).max(self.trim);
+        let mut tail = TailDesc { end: self.end, trim: self.trim, ..TailDesc::default() };
+        let before = self.holes.range(..from).next_back();
+        for (&start, &end) in before.into_iter().chain(self.holes.range(from..)) {
+            tail.holes.extend(start.max(from)..end);
+        }
+        tail
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn registers_agree_with_a_set_of_addresses(ops in prop::collection::vec((0u8..5, 0u64..60), 0..80), k in 0u32..70) {
+            let mut r = Registers::default();
+            let mut written = BTreeSet::new();
+            let (mut trim, mut end) = (0u64, 0u64);
+            for (op, a) in ops {
+                if op == 0 {
+                    r.trim(a / 2);
+                    trim = trim.max(a / 2);
+                    end = end.max(trim);
+                } else if r.write_meets(a) == Slot::Free {
+                    r.set(a);
+                    written.insert(a);
+                    end = end.max(a + 1);
+                }
+                for a in 0..64 {
+                    let expected = if a < trim { Slot::Trimmed }
+                        else if written.contains(&a) { Slot::Written } else { Slot::Free };
+                    prop_assert_eq!(r.write_meets(a), expected);
+                }
+            }
+            let tail = r.tail(k);
+            prop_assert_eq!(tail.end, end);
+            prop_assert_eq!(tail.trim, trim);
+            let expected: BTreeSet<u64> = (end.saturating_sub(u64::from(k)).max(trim)..end)
+                .filter(|a| !written.contains(a)).collect();
+            prop_assert_eq!(tail.holes, expected);
+            r.fence();
+            for a in 0..64 { prop_assert_eq!(r.write_meets(a), Slot::Sealed); }
+        }
+    }
+}

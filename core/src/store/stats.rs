@@ -1,0 +1,67 @@
+//! What a disk has done and how it is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Running counts; monotone unless said otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) groups: AtomicU64,
+    pub(crate) records: AtomicU64,
+    pub(crate) group_bytes_max: AtomicU64,
+    pub(crate) recycled: AtomicU64,
+    pub(crate) rewritten: AtomicU64,
+}
+
+/// Figures of one disk since it was opened.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    /// Bytes written to extents, padding included.
+    pub bytes_written: u64,
+    /// Durable writes.
+    pub syncs: u64,
+    /// Groups written.
+    pub groups: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Largest group, in bytes.
+    pub group_bytes_max: u64,
+    /// Extents that take writes: 0 or 1.
+    pub extents_open: u64,
+    /// Extents that hold data and are not written any more.
+    pub extents_closed: u64,
+    /// Extents ready for reuse.
+    pub extents_spare: u64,
+    /// Extents reused.
+    pub recycled: u64,
+    /// Bytes rewritten into chunks.
+    pub rewritten: u64,
+}
+
+/// How a disk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskHealth {
+    /// Takes writes.
+    Live,
+    /// Refuses new entries until space is freed; the text says how much is missing.
+    Full(String),
+    /// A write failed: no writes until a restart. Reads go on.
+    Dead(String),
+}
+
+impl Counters {
+    pub(crate) fn read(&self) -> DiskStats {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        DiskStats {
+            bytes_written: get(&self.bytes_written),
+            syncs: get(&self.syncs),
+            groups: get(&self.groups),
+            records: get(&self.records),
+            group_bytes_max: get(&self.group_bytes_max),
+            recycled: get(&self.recycled),
+            rewritten: get(&self.rewritten),
+            ..DiskStats::default()
+        }
+    }
+}
