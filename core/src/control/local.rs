@@ -7,7 +7,10 @@ use super::watch::{Published, Watch};
 use super::{ControlError, Delta, PROPOSAL_COMMANDS_MAX, Store};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableHandle,
+    WriteTransaction,
+};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -61,10 +64,10 @@ impl LocalStore {
     /// Errors: `InUse`, `Newer`, `Damaged`, `Io`; nothing was changed then.
     pub fn open(path: &Path) -> Result<LocalStore, ControlError> {
         let exists = path.try_exists().map_err(|e| io_error(path, &e))?;
-        if !exists {
-            create(path)?;
-        }
-        let (database, state) = load(path)?;
+        let (database, state) = match exists {
+            true => load(path)?,
+            false => (create(path)?, State::default()),
+        };
         LocalStore::start(path.to_owned(), Some(database), state)
     }
 
@@ -231,7 +234,7 @@ fn apply_all(
 
 /// One durable transaction of the changed rows.
 fn write(database: &Database, state: &State, deltas: &BTreeSet<Delta>) -> Result<(), String> {
-    let transaction = database.begin_write().map_err(|e| e.to_string())?;
+    let transaction = begin(database)?;
     {
         let mut table = transaction.open_table(ROWS_TABLE).map_err(|e| e.to_string())?;
         let counters = rows::encode(&state.counters)?;
@@ -248,8 +251,16 @@ fn write(database: &Database, state: &State, deltas: &BTreeSet<Delta>) -> Result
     transaction.commit().map_err(|e| e.to_string())
 }
 
+/// A transaction whose commit is two syncs. With one sync the embedded store, opened after a kill, takes a damaged
+/// newest commit for a torn one and goes back to the one before it without a word.
+fn begin(database: &Database) -> Result<WriteTransaction, String> {
+    let mut transaction = database.begin_write().map_err(|e| e.to_string())?;
+    transaction.set_two_phase_commit(true);
+    Ok(transaction)
+}
+
 /// Makes the file under another name first: a crash leaves either no store or a whole one.
-fn create(path: &Path) -> Result<(), ControlError> {
+fn create(path: &Path) -> Result<Database, ControlError> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
@@ -260,20 +271,21 @@ fn create(path: &Path) -> Result<(), ControlError> {
     }
     let database = builder().create(&new).map_err(|e| database_error(&new, e))?;
     format_new(&database).map_err(|what| ControlError::Io { path: shown(&new), what })?;
-    drop(database);
     let renamed = fs::rename(&new, path).and_then(|()| sync_directory_of(path));
-    renamed.map_err(|e| io_error(path, &e))
+    renamed.map_err(|e| io_error(path, &e))?;
+    Ok(database)
 }
 
 fn format_new(database: &Database) -> Result<(), String> {
-    let transaction = database.begin_write().map_err(|e| e.to_string())?;
+    let transaction = begin(database)?;
     {
         let mut format = transaction.open_table(FORMAT_TABLE).map_err(|e| e.to_string())?;
         format.insert(FORMAT_KEY, FORMAT).map_err(|e| e.to_string())?;
-        transaction.open_table(ROWS_TABLE).map_err(|e| e.to_string())?;
+        let mut table = transaction.open_table(ROWS_TABLE).map_err(|e| e.to_string())?;
+        let counters = rows::encode(&State::default().counters)?;
+        table.insert(rows::COUNTERS, counters.as_slice()).map_err(|e| e.to_string())?;
     }
-    transaction.commit().map_err(|e| e.to_string())?;
-    write(database, &State::default(), &BTreeSet::new())
+    transaction.commit().map_err(|e| e.to_string())
 }
 
 fn sync_directory_of(path: &Path) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use super::command::*;
 use super::local::LocalStore;
+use super::state::State;
 use super::{ControlError, Delta, PROPOSAL_COMMANDS_MAX, Store, propose_one};
 use crate::types::{NodeId, TopicId};
 use std::collections::BTreeMap;
@@ -180,9 +181,31 @@ fn a_newer_format_and_a_foreign_file_are_refused() {
     }
 }
 
-/// A flipped bit is reported, or it lies where it changes nothing that was answered; it is never a silent loss.
+/// Opens copies of `good` with one bit flipped: each is reported, or it lies where it changes nothing that was
+/// answered; never a silent loss.
+fn flip_bits(dir: &Path, good: &[u8], state: &State) {
+    let marker = b"topic-40";
+    let rows: Vec<usize> = (0..good.len()).filter(|i| good[*i..].starts_with(marker)).collect();
+    assert!(!rows.is_empty());
+    let spread = (0..good.len()).step_by(good.len() / 60 + 1);
+    let head = (0..320).step_by(5);
+    let mut reported = 0;
+    for at in rows.iter().copied().chain(spread).chain(head) {
+        let copy = dir.join("copy");
+        let mut bytes = good.to_vec();
+        bytes[at] ^= 0x10;
+        fs::write(&copy, &bytes).unwrap();
+        match LocalStore::open(&copy) {
+            Ok(store) => assert_eq!(*store.read(), *state, "byte {at} changed the state without a word"),
+            Err(ControlError::Damaged { .. }) => reported += 1,
+            Err(other) => panic!("byte {at}: {other}"),
+        }
+    }
+    assert!(reported > 0, "a flip inside of a live row is among them");
+}
+
 #[tokio::test]
-async fn a_flipped_bit_is_reported_or_harmless() {
+async fn a_flipped_bit_is_reported_or_harmless_after_a_clean_stop_and_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("control");
     let store = LocalStore::open(&path).unwrap();
@@ -190,25 +213,11 @@ async fn a_flipped_bit_is_reported_or_harmless() {
         propose_one(&store, create(n)).await.unwrap();
     }
     let state = store.read();
+    let killed = fs::read(&path).unwrap();
     drop(store);
-    let good = fs::read(&path).unwrap();
-    let marker = b"topic-40";
-    let rows: Vec<usize> = (0..good.len()).filter(|i| good[*i..].starts_with(marker)).collect();
-    assert!(!rows.is_empty());
-    let spread = (0..good.len()).step_by(good.len() / 60 + 1);
-    let mut reported = 0;
-    for at in rows.iter().copied().chain(spread) {
-        let copy = dir.path().join("copy");
-        let mut bytes = good.clone();
-        bytes[at] ^= 0x10;
-        fs::write(&copy, &bytes).unwrap();
-        match LocalStore::open(&copy) {
-            Ok(store) => assert_eq!(store.read(), state, "byte {at} changed the state without a word"),
-            Err(ControlError::Damaged { .. }) => reported += 1,
-            Err(other) => panic!("byte {at}: {other}"),
-        }
-    }
-    assert!(reported > 0, "a flip inside of a live row is among them");
+    let stopped = fs::read(&path).unwrap();
+    flip_bits(dir.path(), &stopped, &state);
+    flip_bits(dir.path(), &killed, &state);
 }
 
 #[tokio::test]
