@@ -1,7 +1,16 @@
 //! The gateway: Kafka clients on one side, core's door on the other.
 //!
-//! `cli` is what the program offers, `config` what an operator may set, `http` administration and metrics.
+//! `cli` is what the program offers, `config` what an operator may set, `http` administration and metrics;
+//! `connection` owns sockets, `protocol` owns bytes to messages, `handlers` one file per API, `shared` what they share.
 
 pub mod cli;
 pub mod config;
+pub mod connection;
+pub mod handlers;
 pub mod http;
+pub mod metrics;
+pub mod protocol;
+pub mod shared;
+
+pub use connection::serve;
+pub use shared::{Settings, Shared};

@@ -16,8 +16,8 @@ const VERSION: u8 = 1;
 /// Bytes of a piece before its part of the body.
 pub const PIECE_HEAD_LEN: usize = 17;
 const COUNT_AT: usize = 5;
-/// An encoded partition is never shorter: two numbers and an empty epoch table.
-const PARTITION_BYTES_MIN: usize = 3;
+/// An encoded partition is never shorter: four numbers and an empty epoch table.
+const PARTITION_BYTES_MIN: usize = 5;
 const VARINT_BYTES_MAX: usize = 10;
 
 /// Which piece of which checkpoint a payload is.
@@ -102,6 +102,8 @@ pub fn encode(captured: &Captured, piece_bytes_max: usize) -> Vec<Bytes> {
 fn encode_partition(out: &mut Pieces, partition: &PartitionState) {
     out.varint(partition.next as u64);
     out.varint(partition.log_start as u64);
+    out.varint(partition.bytes);
+    out.signed(partition.max_timestamp);
     let starts = partition.epochs.starts();
     out.varint(starts.len() as u64);
     for e in starts {
@@ -205,6 +207,7 @@ fn decode_partition(input: &mut Reader<'_>) -> Result<PartitionState, Checkpoint
     if log_start > next {
         return Err(CheckpointError::Impossible("log start"));
     }
+    let (bytes, max_timestamp) = (input.varint()?, input.signed()?);
     let mut starts = Vec::new();
     for _ in 0..input.varint()? {
         let epoch =
@@ -215,7 +218,7 @@ fn decode_partition(input: &mut Reader<'_>) -> Result<PartitionState, Checkpoint
         return Err(CheckpointError::Impossible("epoch start"));
     }
     let epochs = EpochTable::from_starts(&starts).ok_or(CheckpointError::Impossible("epoch table"))?;
-    Ok(PartitionState { next, log_start, epochs })
+    Ok(PartitionState { next, log_start, epochs, bytes, max_timestamp })
 }
 
 fn decode_producers(

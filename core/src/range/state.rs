@@ -23,6 +23,10 @@ pub struct PartitionState {
     pub log_start: Offset,
     /// Which leader epoch began where.
     pub epochs: EpochTable,
+    /// Payload bytes of its entries in the range's whole life: the difference of two is what lies between.
+    pub bytes: u64,
+    /// Largest timestamp of its batches so far, ms; 0 without.
+    pub max_timestamp: i64,
 }
 
 /// The folded state of a range. Cloning copies pointers only (one for 256 partitions, one for up to 32 producers).
@@ -297,6 +301,8 @@ impl RangeState {
             _ => state.epochs.begin(leader_epoch, base_offset),
         }
         state.next = end;
+        state.bytes = state.bytes.saturating_add(u64::from(header.payload_len));
+        state.max_timestamp = state.max_timestamp.max(header.max_timestamp);
         // A control batch carries its producer's id and no sequence.
         if header.kind == EntryKind::Data && header.producer_id >= 0 && header.first_sequence >= 0 {
             let batch = RecentBatch {

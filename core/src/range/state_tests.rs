@@ -256,5 +256,5 @@ fn expiry_forgets_by_time_in_the_log_and_by_number() {
 
 #[test]
 fn ten_thousand_partitions_cost_little() {
-    assert!(size_of::<PartitionState>() <= 72, "{}", size_of::<PartitionState>());
+    assert!(size_of::<PartitionState>() <= 88, "{}", size_of::<PartitionState>());
 }

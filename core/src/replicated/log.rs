@@ -1,0 +1,72 @@
+//! The log of one partition as the runtime needs it, and its form over the door of core.
+
+use crate::api::{Api, EntryKind, OwnEntry};
+use crate::error::{AppendError, ReadFailure, TopicPartition};
+use crate::types::Offset;
+use bytes::Bytes;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Where a partition's log starts and who leads it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct LogBounds {
+    /// First readable offset.
+    pub start: Offset,
+    /// Leader epoch; another one than at load means that others may have written.
+    pub epoch: i32,
+}
+
+/// One partition of an internal topic. Entries take one offset each, without gaps.
+pub trait PartitionLog: Send + Sync + 'static {
+    /// Appends; the offset of the first once all are durable. An error may leave any prefix of them stored, now or
+    /// until a later append returns.
+    fn append(&self, entries: Vec<OwnEntry>) -> impl Future<Output = Result<Offset, AppendError>> + Send;
+    /// Durable entries from an offset on, at most `max_entries`; at least one if there is one.
+    fn read(
+        &self,
+        from: Offset,
+        max_entries: usize,
+    ) -> impl Future<Output = Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure>> + Send;
+    /// Raises the log start.
+    fn trim(&self, before: Offset) -> impl Future<Output = Result<(), ReadFailure>> + Send;
+    /// Start and epoch now; an error when this node does not lead the partition.
+    fn bounds(&self) -> Result<LogBounds, ReadFailure>;
+}
+
+/// A partition reached through [`Api`].
+#[derive(Clone, Debug)]
+pub struct ApiLog {
+    api: Api,
+    at: TopicPartition,
+    append_timeout: Duration,
+}
+
+impl ApiLog {
+    /// The partition `at`; an append that takes longer than `append_timeout` counts as of unknown outcome.
+    pub fn new(api: Api, at: TopicPartition, append_timeout: Duration) -> ApiLog {
+        ApiLog { api, at, append_timeout }
+    }
+}
+
+impl PartitionLog for ApiLog {
+    async fn append(&self, entries: Vec<OwnEntry>) -> Result<Offset, AppendError> {
+        self.api.append_own(self.at, entries, Instant::now() + self.append_timeout).await
+    }
+
+    async fn read(
+        &self,
+        from: Offset,
+        max_entries: usize,
+    ) -> Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure> {
+        self.api.read_own(self.at, from, max_entries).await
+    }
+
+    async fn trim(&self, before: Offset) -> Result<(), ReadFailure> {
+        self.api.delete_records(self.at, Some(before)).await.map(|_| ())
+    }
+
+    fn bounds(&self) -> Result<LogBounds, ReadFailure> {
+        let offsets = self.api.offsets(self.at)?;
+        Ok(LogBounds { start: offsets.log_start, epoch: offsets.leader_epoch })
+    }
+}

@@ -1,0 +1,104 @@
+//! Sockets of Kafka clients: accepting, reading frames, keeping replies in order, writing.
+//!
+//! Owns connections and the memory of requests. Knows nothing of what a request means: a [`Service`] does.
+
+mod task;
+
+use crate::handlers::{ClientInfo, ConnectionInfo, Context, Principal};
+use crate::metrics::Metrics;
+use crate::protocol::dispatch::{Answer, Close, Decoded, Work};
+use crate::shared::{Settings, Shared};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What answers requests.
+pub trait Service: Send + Sync + 'static {
+    /// Starts on a request. The future is polled by the connection's task, in the row's stage.
+    fn call(&self, request: Decoded, connection: &Arc<ConnectionInfo>) -> Work<Result<Answer, Close>>;
+    /// What the operator set.
+    fn settings(&self) -> &Settings;
+    /// Where to count.
+    fn metrics(&self) -> &Metrics;
+}
+
+impl Service for Shared {
+    fn call(&self, request: Decoded, connection: &Arc<ConnectionInfo>) -> Work<Result<Answer, Close>> {
+        let Some(shared) = self.me() else {
+            let api = request.row.name;
+            return Box::pin(async move {
+                Err(Close::Internal { api, why: "the gateway is stopping".to_owned() })
+            });
+        };
+        let context = Context {
+            api: self.api.clone(),
+            principal: Principal::anonymous(),
+            client: ClientInfo { id: request.client_id.clone(), connection: connection.clone() },
+            version: request.version,
+            shared,
+        };
+        (request.row.handler)(context, request)
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}
+
+/// Accepts connections until `stop`, then lets requests in progress finish for a short while.
+///
+/// Errors: only those of the listener itself; what happens on a connection stays there.
+pub async fn serve<S: Service>(
+    listener: TcpListener,
+    service: Arc<S>,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let tracker = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            // Out of descriptors, or the client is gone already: neither is the listener's end.
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        let metrics = service.metrics();
+        metrics.accepted.fetch_add(1, Relaxed);
+        if metrics.connections.load(Relaxed) >= service.settings().connections_max as u64 {
+            tracing::warn!(%peer, limit = service.settings().connections_max, "connection refused: too many");
+            metrics.count_closed("too_many");
+            continue;
+        }
+        let local = stream.local_addr().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%peer, %error, "TCP_NODELAY not set");
+        }
+        let info = Arc::new(ConnectionInfo {
+            number: NUMBER.fetch_add(1, Relaxed),
+            peer,
+            local,
+            software: parking_lot::Mutex::new(None),
+        });
+        metrics.connections.fetch_add(1, Relaxed);
+        tracker.spawn(task::run(stream, info, service.clone(), stop.clone()));
+    }
+    tracker.close();
+    tracker.wait().await;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! A connection over real TCP with a service that needs no node.
+
+use super::super::serve;
+use super::*;
+use crate::handlers::api_versions;
+use crate::protocol::dispatch::encode;
+use crate::shared::Settings;
+use bytes::{Buf, BufMut};
+use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, RequestHeader};
+use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
+use std::net::SocketAddr;
+use tokio::net::{TcpListener, TcpStream};
+
+#[derive(Default)]
+struct Fake {
+    settings: Settings,
+    metrics: Metrics,
+}
+
+impl Service for Fake {
+    fn call(&self, request: Decoded, info: &Arc<ConnectionInfo>) -> Work<Result<Answer, Close>> {
+        let info = info.clone();
+        Box::pin(async move {
+            let body = crate::protocol::dispatch::decode::<ApiVersionsRequest>(&request)?;
+            if request.client_id.as_ref().is_some_and(|id| id.as_str() == "panic") {
+                panic!("as the test asks");
+            }
+            let response = api_versions::respond(request.version, &info, &body);
+            Ok(Answer::Now(Some(encode("ApiVersions", &response, request.version, request.correlation)?)))
+        })
+    }
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}
+
+async fn start() -> (SocketAddr, Arc<Fake>, CancellationToken) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (service, stop) = (Arc::new(Fake::default()), CancellationToken::new());
+    tokio::spawn(serve(listener, service.clone(), stop.clone()));
+    (address, service, stop)
+}
+
+fn request(version: i16, correlation: i32, client: Option<&'static str>) -> Vec<u8> {
+    let mut body = Vec::new();
+    let header = RequestHeader::default()
+        .with_request_api_key(18)
+        .with_request_api_version(version)
+        .with_correlation_id(correlation)
+        .with_client_id(client.map(StrBytes::from_static_str));
+    header.encode(&mut body, if version >= 3 { 2 } else { 1 }).unwrap();
+    let word = StrBytes::from_static_str(if version >= 3 { "raw" } else { "" });
+    let request = ApiVersionsRequest::default()
+        .with_client_software_name(word.clone())
+        .with_client_software_version(word);
+    request.encode(&mut body, version.min(4)).unwrap();
+    let mut frame = Vec::new();
+    frame.put_i32(body.len() as i32);
+    frame.extend(body);
+    frame
+}
+
+async fn response(stream: &mut TcpStream) -> Option<Bytes> {
+    let length = stream.read_i32().await.ok()?;
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(Bytes::from(body))
+}
+
+#[tokio::test]
+async fn every_advertised_version_of_api_versions_is_answered_in_request_order() {
+    let (address, _, stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let frames: Vec<u8> = (0..=4).flat_map(|v| request(v, 100 + i32::from(v), None)).collect();
+    stream.write_all(&frames).await.unwrap();
+    for version in 0..=4 {
+        let mut body = response(&mut stream).await.unwrap();
+        assert_eq!(body.get_i32(), 100 + i32::from(version));
+        let decoded = ApiVersionsResponse::decode(&mut body, version).unwrap();
+        assert_eq!(decoded.error_code, 0);
+        assert!(decoded.api_keys.iter().any(|k| k.api_key == 18 && k.max_version == 4));
+        assert!(body.is_empty());
+    }
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn a_newer_api_versions_request_is_answered_as_version_0_and_the_connection_lives() {
+    let (address, _, _stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&request(127, 7, None)).await.unwrap();
+    let mut body = response(&mut stream).await.unwrap();
+    assert_eq!(body.get_i32(), 7);
+    let decoded = ApiVersionsResponse::decode(&mut body, 0).unwrap();
+    assert_eq!((decoded.error_code, decoded.api_keys.len()), (35, 1));
+    stream.write_all(&request(0, 8, None)).await.unwrap();
+    assert_eq!(response(&mut stream).await.unwrap().get_i32(), 8);
+}
+
+#[tokio::test]
+async fn what_is_no_request_closes_the_connection_without_a_word_and_is_counted() {
+    let (address, service, _stop) = start().await;
+    let mut unknown = request(0, 1, None);
+    unknown[4..6].copy_from_slice(&999i16.to_be_bytes());
+    let mut old = request(0, 1, None);
+    old[6..8].copy_from_slice(&(-1i16).to_be_bytes());
+    let cases: [(&str, &[u8]); 6] = [
+        ("frame_size", &[0xff, 0xff, 0xff, 0xff]),
+        ("frame_size", &[0x7f, 0, 0, 0]),
+        ("malformed", &[0, 0, 0, 0]),
+        ("frame_size", b"GET / HTTP/1.1\r\n\r\n"),
+        ("unknown_api", &unknown),
+        ("unsupported_version", &old),
+    ];
+    for (reason, bytes) in cases {
+        let count = || service.metrics.closed().find(|(r, _)| *r == reason).map(|(_, n)| n);
+        let before = count();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        assert!(response(&mut stream).await.is_none(), "{reason}");
+        assert_eq!(count(), before.map(|n| n + 1), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_a_handler_ends_its_connection_only() {
+    let (address, service, _stop) = start().await;
+    let mut other = TcpStream::connect(address).await.unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&request(0, 1, Some("panic"))).await.unwrap();
+    assert!(response(&mut stream).await.is_none());
+    assert!(service.metrics.closed().any(|(reason, n)| reason == "panic" && n == 1));
+    other.write_all(&request(3, 2, Some("calm"))).await.unwrap();
+    assert_eq!(response(&mut other).await.unwrap().get_i32(), 2);
+}

@@ -1,0 +1,75 @@
+//! What all connections of a node share: the door into core, settings, counters, budgets.
+
+use crate::metrics::Metrics;
+use rangeway_core::api::Api;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What an operator may set of the Kafka port. Sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Host and port that clients are told; `None`: the local address of the client's own connection.
+    pub advertised: Option<(String, u16)>,
+    /// Largest frame (`socket.request.max.bytes`).
+    pub frame_bytes_max: usize,
+    /// Largest batch where a topic does not say otherwise (`message.max.bytes`).
+    pub message_bytes_max: usize,
+    /// Largest answer to one Fetch (`fetch.max.bytes`).
+    pub fetch_bytes_max: usize,
+    /// Received requests of all connections (`request.memory.bytes`).
+    pub request_memory_bytes: usize,
+    /// Connections at once.
+    pub connections_max: usize,
+    /// A connection without a request for so long is closed.
+    pub connection_idle: Duration,
+    /// Fetch sessions at once; the longest unused goes first.
+    pub fetch_sessions_max: usize,
+    /// A fetch session unused for so long may be given up for another.
+    pub fetch_session_idle: Duration,
+    /// Make a topic when Metadata asks for one that does not exist (`auto.create.topics.enable`).
+    pub auto_create_topics: bool,
+    /// Partitions of a topic whose creator does not say (`num.partitions`).
+    pub partitions_default: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            advertised: None,
+            frame_bytes_max: 100 << 20,
+            message_bytes_max: 1_048_588,
+            fetch_bytes_max: 57_671_680,
+            request_memory_bytes: 128 << 20,
+            connections_max: 10_000,
+            connection_idle: Duration::from_secs(600),
+            fetch_sessions_max: 1000,
+            fetch_session_idle: Duration::from_secs(120),
+            auto_create_topics: true,
+            partitions_default: 16,
+        }
+    }
+}
+
+/// Shared by all connections.
+#[derive(Debug)]
+pub struct Shared {
+    /// The door into core.
+    pub api: Api,
+    /// What the operator set.
+    pub settings: Settings,
+    /// Counters of the Kafka port.
+    pub metrics: Arc<Metrics>,
+    me: Weak<Shared>,
+}
+
+impl Shared {
+    /// Everything that connections share.
+    pub fn new(api: Api, settings: Settings) -> Arc<Shared> {
+        Arc::new_cyclic(|me| Shared { api, settings, metrics: Arc::new(Metrics::new()), me: me.clone() })
+    }
+
+    /// Itself, to be handed on; `None` only while it is being dropped.
+    pub fn me(&self) -> Option<Arc<Shared>> {
+        self.me.upgrade()
+    }
+}
