@@ -16,10 +16,20 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
+mod build;
+#[cfg(test)]
+pub(crate) mod contract;
+#[cfg(test)]
+mod contract_trees;
 pub mod disk;
 pub mod expr;
 pub mod memory;
+pub mod merge;
+pub mod quorum;
 pub mod spec;
+pub mod striped;
+
+pub use build::{OpenError, build};
 
 /// Consecutive entries of one loglet, submitted together; `entries[i]` has the drive-local address `first + i`.
 #[derive(Debug)]
@@ -284,6 +294,12 @@ pub trait LogDrive: Send + Sync + 'static {
 
     /// Closes the drive to writes for ever, durably, idempotent; every write that ever returns Ok is in the answer.
     fn fence(&self, k: u32, by: SealId) -> BoxFuture<'_, Result<TailDesc, FenceError>>;
+
+    /// Drive-local addresses in the window of the last [`LogDrive::fence`] that fewer copies hold than a quorum of the
+    /// tree asks for: what the seal repairs. Empty before a fence, and for a primitive: one copy is all it has.
+    fn thin(&self) -> BTreeSet<u64> {
+        BTreeSet::new()
+    }
 
     /// Writes a copy at a drive-local address of a *fenced* drive, `address < below`; acknowledges nothing to a
     /// sequencer.

@@ -3,6 +3,10 @@
 //! A checker is trusted only as long as it finds what is broken on purpose. [`broken`] is false, as a constant, outside
 //! of tests.
 
+#[cfg(test)]
+pub(crate) mod leaf;
 pub(crate) mod mutant;
+#[cfg(test)]
+pub(crate) mod rng;
 
 pub(crate) use mutant::{Mutant, broken};

@@ -3,6 +3,20 @@
 /// A rule broken on purpose. Names follow the counter-examples.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
+    /// B1: the tail is computed from ends measured before the fence.
+    MeasuredBeforeFence,
+    /// B2: the tail is the highest end, holes below it or not.
+    HighestEnd,
+    /// B3: only addresses that a write quorum *of the answers* holds count.
+    WriteQuorumOfAnswers,
+    /// B4: the tail is an order statistic of the children's own tails.
+    OrderStatistic,
+    /// B6: readers see the tail before the chain has recorded it.
+    TailShownEarly,
+    /// B7: a fenced leaf says Ok to a write of the bytes that it holds.
+    FencedRewriteOk,
+    /// B9: a wiped leaf answers under its old name.
+    WipedLeafAnswers,
     /// M5: the roll's compare-and-set goes out before the drain is complete.
     RollBeforeDrain,
     /// M6: issuing goes on after a roll's compare-and-set that was never answered.
