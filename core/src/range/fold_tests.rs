@@ -4,7 +4,7 @@ use crate::range::sim::{Live, Op, SPAN, ops};
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig { cases: 192, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_fold_is_the_live_state_whatever_happened(ops in ops(160)) {

@@ -117,6 +117,8 @@ type Item = (ProducerKey, Producer);
 #[derive(Clone, Debug)]
 struct Leaf {
     first: ProducerKey,
+    /// No producer of the leaf was last appended to before this: expiry need not look into leaves above its limit.
+    oldest: i64,
     items: Arc<Vec<Item>>,
 }
 
@@ -164,7 +166,9 @@ impl ProducerTable {
         let Some(at) = self.leaf_of(key) else {
             return self.push(key, Producer::new(epoch, batch));
         };
-        let items = Arc::make_mut(&mut self.leaves[at].items);
+        let leaf = &mut self.leaves[at];
+        leaf.oldest = leaf.oldest.min(batch.appended_at);
+        let items = Arc::make_mut(&mut leaf.items);
         match items.binary_search_by(|(k, _)| k.cmp(&key)) {
             Ok(found) => items[found].1.record(epoch, batch),
             Err(place) => self.insert(at, place, (key, Producer::new(epoch, batch))),
@@ -174,9 +178,13 @@ impl ProducerTable {
     /// Adds a producer with a key above all others.
     pub fn push(&mut self, key: ProducerKey, producer: Producer) {
         assert!(self.leaves.last().is_none_or(|l| l.items.last().is_some_and(|i| i.0 < key)), "keys ascend");
+        let oldest = producer.last().appended_at;
         match self.leaves.last_mut() {
-            Some(leaf) if leaf.items.len() < LEAF_MAX => Arc::make_mut(&mut leaf.items).push((key, producer)),
-            _ => self.leaves.push(Leaf { first: key, items: Arc::new(vec![(key, producer)]) }),
+            Some(leaf) if leaf.items.len() < LEAF_MAX => {
+                leaf.oldest = leaf.oldest.min(oldest);
+                Arc::make_mut(&mut leaf.items).push((key, producer));
+            }
+            _ => self.leaves.push(Leaf { first: key, oldest, items: Arc::new(vec![(key, producer)]) }),
         }
         self.len += 1;
     }
@@ -186,20 +194,49 @@ impl ProducerTable {
         self.keep(|key, _| span.contains(key.0))
     }
 
-    /// The table without the producers whose newest batch was appended before `before_ms`, and of the others only the
-    /// `keep_max` most recent ones (equally recent ones: higher key first).
-    pub fn expired(&self, before_ms: i64, keep_max: usize) -> ProducerTable {
-        let kept = self.keep(|_, p| p.last().appended_at >= before_ms);
-        if kept.len <= keep_max {
-            return kept;
+    /// Forgets the producers whose newest batch was appended before `before_ms`, and of the others all but the
+    /// `keep_max` most recent ones (of equally recent ones the lower keys go first). Looks only where something may be
+    /// too old, unless there are more than `keep_max`.
+    pub fn expire(&mut self, before_ms: i64, keep_max: usize) {
+        self.retain_from((before_ms, (Partition::MIN, i64::MIN)));
+        if self.len <= keep_max {
+            return;
         }
-        let mut ages: Vec<(i64, ProducerKey)> = kept.iter().map(|(k, p)| (p.last().appended_at, k)).collect();
-        let cut = kept.len - keep_max;
+        let mut ages: Vec<(i64, ProducerKey)> = self.iter().map(|(k, p)| (p.last().appended_at, k)).collect();
+        let cut = self.len - keep_max;
         if cut == ages.len() {
-            return ProducerTable::default();
+            *self = ProducerTable::default();
+            return;
         }
         let oldest_kept = *ages.select_nth_unstable(cut).1;
-        kept.keep(|key, p| (p.last().appended_at, key) >= oldest_kept)
+        self.retain_from(oldest_kept);
+    }
+
+    /// Keeps what was last appended to at `limit` or later, by (time, key).
+    fn retain_from(&mut self, limit: (i64, ProducerKey)) {
+        let mut kept: Vec<Leaf> = Vec::with_capacity(self.leaves.len());
+        for mut leaf in std::mem::take(&mut self.leaves) {
+            let age = |item: &Item| (item.1.last().appended_at, item.0);
+            if leaf.oldest <= limit.0 {
+                if leaf.items.iter().any(|item| age(item) < limit) {
+                    Arc::make_mut(&mut leaf.items).retain(|item| age(item) >= limit);
+                }
+                leaf.oldest = leaf.items.iter().map(|item| age(item).0).min().unwrap_or(i64::MAX);
+            }
+            let Some(first) = leaf.items.first().map(|item| item.0) else {
+                continue;
+            };
+            leaf.first = first;
+            match kept.last_mut() {
+                Some(before) if before.items.len() + leaf.items.len() <= LEAF_MAX / 2 => {
+                    before.oldest = before.oldest.min(leaf.oldest);
+                    Arc::make_mut(&mut before.items).extend_from_slice(&leaf.items);
+                }
+                _ => kept.push(leaf),
+            }
+        }
+        self.len = kept.iter().map(|leaf| leaf.items.len()).sum();
+        self.leaves = kept;
     }
 
     /// This table followed by `other`, whose partitions are all higher.
@@ -236,6 +273,7 @@ impl ProducerTable {
     fn insert(&mut self, at: usize, place: usize, item: Item) {
         let leaf = &mut self.leaves[at];
         let key = item.0;
+        let oldest = leaf.oldest;
         self.len += 1;
         if leaf.items.len() == LEAF_MAX {
             let items = Arc::make_mut(&mut leaf.items);
@@ -248,7 +286,7 @@ impl ProducerTable {
                 leaf.first = leaf.first.min(key);
             }
             if let Some(first) = upper.first().map(|i| i.0) {
-                self.leaves.insert(at + 1, Leaf { first, items: Arc::new(upper) });
+                self.leaves.insert(at + 1, Leaf { first, oldest, items: Arc::new(upper) });
             }
             return;
         }
@@ -291,7 +329,7 @@ mod tests {
                 match what {
                     0 => captures.push((table.clone(), model.clone())),
                     1 => {
-                        table = table.expired(when / 2, 100);
+                        table.expire(when / 2, 100);
                         model.retain(|_, p| p.last().appended_at >= when / 2);
                         let mut ages: Vec<_> = model.iter().map(|(k, p)| (p.last().appended_at, *k)).collect();
                         ages.sort();
@@ -307,6 +345,8 @@ mod tests {
             for (table, model) in captures {
                 prop_assert!(table.iter().eq(model.iter().map(|(k, p)| (*k, p))));
                 prop_assert!(table.leaves.iter().all(|l| l.items.len() <= LEAF_MAX && l.first == l.items[0].0));
+                let bound = |l: &Leaf| l.items.iter().all(|i| i.1.last().appended_at >= l.oldest);
+                prop_assert!(table.leaves.iter().all(bound));
                 for (key, producer) in &model {
                     prop_assert_eq!(table.get(key.0, key.1), Some(producer));
                 }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(96))]
+        #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
         #[test]
         fn the_union_of_both_projections_is_the_whole(ops in ops(80), at in SPAN.first + 1..=SPAN.last) {

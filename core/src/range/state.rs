@@ -369,7 +369,7 @@ impl RangeState {
     /// Forgets producers whose last batch was appended before `before_ms`, and of the rest all but the `keep_max` most
     /// recent. Called only just before a capture whose checkpoint is then written: so the fold forgets the same ones.
     pub fn expire(&mut self, before_ms: i64, keep_max: usize) {
-        self.producers = self.producers.expired(before_ms, keep_max);
+        self.producers.expire(before_ms, keep_max);
     }
 
     /// The state as it is now, for a checkpoint to be encoded later, outside of the range's lock. `from` is the next
