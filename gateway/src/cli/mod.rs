@@ -5,6 +5,7 @@ mod admin_client;
 mod config_cmd;
 pub mod failure;
 mod ranges;
+mod serve;
 mod table;
 mod topics;
 
@@ -30,6 +31,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Run a node: Kafka clients on one port, administration over HTTP on another
+    Serve(serve::ServeArgs),
     /// Make, show, change and delete topics
     Topics(topics::TopicsArgs),
     /// Show how a topic's partitions are grouped into ranges
@@ -55,6 +58,7 @@ pub struct AdminArgs {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let (format, outcome) = match cli.command {
+        Command::Serve(args) => (Format::Text, serve::run(args)),
         Command::Topics(args) => (Format::json(args.admin.json), topics::run(args)),
         Command::Ranges(args) => (Format::json(args.admin.json), ranges::run(args)),
         Command::Cluster(args) => (Format::json(args.admin.json), topics::run_cluster(args)),
@@ -116,6 +120,9 @@ mod tests {
 
     #[test]
     fn what_is_not_built_yet_is_not_offered() {
+        for absent in ["--cluster", "--join"] {
+            assert!(Cli::try_parse_from(["rangeway", "serve", absent, "x"]).is_err(), "{absent} is offered");
+        }
         assert!(Cli::try_parse_from(["rangeway", "ranges", "split", "t"]).is_err());
     }
 }

@@ -6,11 +6,11 @@
 
 mod keys;
 pub mod layers;
-pub mod near_miss;
 
 pub use keys::{PROGRAM_KEYS, ProgramKey, host_port};
 use layers::Setting;
-use near_miss::nearest;
+use rangeway_core::config::node::{self, NODE_KEYS, NodeConfig};
+use rangeway_core::config::{ConfigError, Kind, nearest};
 use std::path::PathBuf;
 
 /// How log lines look.
@@ -62,10 +62,12 @@ impl Default for Program {
 }
 
 /// Everything that was set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loaded {
     /// The program's own.
     pub program: Program,
+    /// The node's.
+    pub node: NodeConfig,
 }
 
 /// Applies settings in the order given: later ones win.
@@ -73,16 +75,25 @@ pub struct Loaded {
 /// Errors: one message per wrong setting, each with its origin.
 pub fn load(settings: &[Setting]) -> Result<Loaded, Vec<String>> {
     let mut loaded = Loaded::default();
-    let errors: Vec<String> =
+    let mut errors: Vec<String> =
         settings.iter().filter_map(|setting| apply(&mut loaded, setting).err()).collect();
+    if errors.is_empty() {
+        errors.extend(loaded.node.check().err().map(|e| e.to_string()));
+    }
     if errors.is_empty() { Ok(loaded) } else { Err(errors) }
 }
 
 fn apply(loaded: &mut Loaded, setting: &Setting) -> Result<(), String> {
     let Setting { key, value, origin } = setting;
-    let wrong = |why: String| format!("{origin}: {key} = '{value}': {why}");
     if let Some(known) = PROGRAM_KEYS.iter().find(|known| known.name == key) {
-        return (known.set)(&mut loaded.program, value).map_err(wrong);
+        return (known.set)(&mut loaded.program, value)
+            .map_err(|why| format!("{origin}: {key} = '{value}': {why}"));
+    }
+    if node::find(key).is_some() {
+        return loaded.node.set(key, value).map_err(|error| match error {
+            ConfigError::Invalid { name, value, why } => format!("{origin}: {name} = '{value}': {why}"),
+            other => format!("{origin}: {other}"),
+        });
     }
     Err(format!("{origin}: there is no key '{key}'{}", did_you_mean(key)))
 }
@@ -121,6 +132,13 @@ pub fn key_docs() -> Vec<KeyDoc> {
             doc: key.doc.to_owned(),
             variable: layers::variable(key.name),
         })
+        .chain(NODE_KEYS.iter().map(|key| KeyDoc {
+            key: key.name.to_owned(),
+            default: key.default(),
+            bounds: bounds(key.kind, &key.default()),
+            doc: key.doc.to_owned(),
+            variable: key.variable(),
+        }))
         .collect();
     docs.sort_by(|a, b| a.key.cmp(&b.key));
     docs
@@ -128,7 +146,34 @@ pub fn key_docs() -> Vec<KeyDoc> {
 
 /// Names of all keys that a node takes.
 pub fn key_names() -> impl Iterator<Item = &'static str> {
-    PROGRAM_KEYS.iter().map(|key| key.name)
+    PROGRAM_KEYS.iter().map(|key| key.name).chain(NODE_KEYS.iter().map(|key| key.name))
+}
+
+/// What values a kind allows, for people.
+fn bounds(kind: Kind, default: &str) -> String {
+    let numbers = |min: &dyn std::fmt::Display, max: Option<&dyn std::fmt::Display>, unit: &str| match max {
+        Some(max) => format!("{min} to {max}{unit}"),
+        None => format!("{min} or more{unit}"),
+    };
+    let below_limit = |max: i64| (max != i64::MAX).then_some(max);
+    let text = match kind {
+        Kind::Int { min, max } => numbers(&min, Some(&max), ""),
+        Kind::Long { min, max } => numbers(&min, below_limit(max).as_ref().map(|m| m as _), ""),
+        Kind::Bytes { min, max } => {
+            numbers(&min, below_limit(max).as_ref().map(|m| m as _), " bytes (KiB, MiB, GiB, TiB)")
+        }
+        Kind::Millis { min, max } => {
+            numbers(&min, below_limit(max).as_ref().map(|m| m as _), " ms (s, min, h, d)")
+        }
+        Kind::Double { min, max } => numbers(&min, Some(&max), ""),
+        Kind::Bool => "true or false".to_owned(),
+        Kind::Choice(words) => words.join(", "),
+        Kind::List([]) => "a list, separated by commas".to_owned(),
+        Kind::List(words) => format!("a list of {}", words.join(", ")),
+        Kind::Text => "any text".to_owned(),
+        Kind::Drive => "a drive expression".to_owned(),
+    };
+    if default == "auto" { format!("{text}, or auto") } else { text }
 }
 
 #[cfg(test)]
@@ -152,9 +197,32 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_the_node_are_set_with_units_and_checked_together() {
+        let set = |key: &str, value: &str| from_set(&(key.to_owned(), value.to_owned()));
+        let node = load(&[set("extent.bytes", "1MiB"), set("drive", "memory")]).expect("known").node;
+        assert_eq!((node.extent_bytes, node.drive.to_string()), (1 << 20, "memory".to_owned()));
+        let errors = load(&[set("request.max.bytes", "1MiB")]).expect_err("below message.max.bytes");
+        assert!(errors[0].contains("message.max.bytes"), "{errors:?}");
+    }
+
+    #[test]
+    fn no_name_is_in_both_tables_and_every_key_is_documented() {
+        let names: std::collections::BTreeSet<&str> = key_names().collect();
+        assert_eq!(names.len(), key_names().count());
+        let docs = key_docs();
+        assert_eq!(docs.len(), names.len());
+        assert!(docs.iter().all(|doc| !doc.doc.is_empty() && !doc.bounds.is_empty()));
+        let find = |key: &str| docs.iter().find(|doc| doc.key == key).map(|doc| doc.bounds.clone());
+        assert_eq!(find("num.partitions").as_deref(), Some("1 to 1000000"));
+        assert_eq!(find("topics.replication.lenient").as_deref(), Some("true or false, or auto"));
+        assert_eq!(find("retention.ms").as_deref(), Some("-1 or more ms (s, min, h, d)"));
+    }
+
+    #[test]
     fn all_wrong_settings_are_named_with_their_place_and_what_would_be_right() {
         let mut settings = from_toml("node.idd = 1\nhttp.insecure = 1", Path::new("f.toml")).expect("toml");
         settings.extend(from_env([("RANGEWAY_KAFKA_BIND".to_owned(), "h:1".to_owned())]));
+        settings.push(from_set(&("num.partitions".to_owned(), "0".to_owned())));
         settings.push(from_set(&("quite.else".to_owned(), "1".to_owned())));
         assert_eq!(
             load(&settings),
@@ -163,6 +231,7 @@ mod tests {
                 "f.toml:1: there is no key 'node.idd'; did you mean 'node.id'?".to_owned(),
                 "environment variable RANGEWAY_KAFKA_BIND: there is no key 'kafka_bind'; did you mean 'kafka.bind'?"
                     .to_owned(),
+                "--set num.partitions=0: num.partitions = '0': Value must be at least 1".to_owned(),
                 "--set quite.else=1: there is no key 'quite.else'; `rangeway config list` shows all".to_owned(),
             ])
         );

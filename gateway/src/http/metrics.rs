@@ -1,35 +1,74 @@
-//! Prometheus text over plain values. Owns the format and the values of the process itself; counters live where they
-//! are counted and are only read here, at each scrape.
+//! Prometheus text over plain values. Owns the format, the names of the Kafka port's counters and the values of the
+//! process itself; counters live where they are counted and are only read here, at each scrape.
 
+use crate::metrics::{LATENCY_BUCKETS_US, Metrics};
 use rangeway_core::api::Metric;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Something that is asked for its values at each scrape.
-pub type Source = Box<dyn Fn() -> Vec<Metric> + Send + Sync>;
+pub type Source = Box<dyn Fn() -> Vec<Family> + Send + Sync>;
 
-/// All values in the text format 0.0.4: one HELP and TYPE line per name, names in order.
-pub fn render(values: &[Metric]) -> String {
-    let mut families: BTreeMap<&str, Vec<&Metric>> = BTreeMap::new();
-    for value in values {
-        families.entry(value.name).or_default().push(value);
-    }
+/// All samples of one name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// Name without the `rangeway_` prefix.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// What its values are.
+    pub kind: Kind,
+    /// Its values.
+    pub samples: Vec<Sample>,
+}
+
+/// What the values of a family are.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Grows only.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by upper bound, with sum and count.
+    Histogram,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Appended to the family's name; empty except in histograms.
+    pub suffix: &'static str,
+    /// Labels.
+    pub labels: Vec<(&'static str, String)>,
+    /// Value.
+    pub value: f64,
+}
+
+/// Labels of a sample.
+type Labels = Vec<(&'static str, String)>;
+
+/// All families in the text format 0.0.4.
+pub fn render(families: &[Family]) -> String {
     let mut out = String::new();
-    for (name, members) in families {
-        let Some(first) = members.first() else { continue };
-        let kind = if first.counter { "counter" } else { "gauge" };
-        let help = first.help.replace('\\', "\\\\").replace('\n', "\\n");
+    for Family { name, help, kind, samples } in families {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "# HELP rangeway_{name} {help}\n# TYPE rangeway_{name} {kind}");
-        for member in members {
-            let _ = writeln!(out, "rangeway_{name}{} {}", labels(&member.labels), number(member.value));
+        for Sample { suffix, labels, value } in samples {
+            let _ = writeln!(out, "rangeway_{name}{suffix}{} {}", shown(labels), number(*value));
         }
     }
     out
 }
 
-fn labels(labels: &[(&'static str, String)]) -> String {
+fn shown(labels: &[(&'static str, String)]) -> String {
     if labels.is_empty() {
         return String::new();
     }
@@ -53,42 +92,109 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Version, age, processor time, memory and open files of this process.
-pub fn process(started: Instant) -> Vec<Metric> {
-    let mut values = vec![
-        Metric {
-            name: "build_info",
-            help: "1, with the version as label.",
-            counter: false,
-            labels: vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
-            value: 1.0,
-        },
-        gauge(
-            "process_uptime_seconds",
-            "Seconds since the process started.",
-            started.elapsed().as_secs_f64(),
-        ),
-    ];
-    if let Some(seconds) = cpu_seconds() {
-        values.push(Metric {
-            name: "process_cpu_seconds_total",
-            help: "Processor time used, user and system.",
-            counter: true,
-            labels: Vec::new(),
-            value: seconds,
-        });
+/// Core's values, one family per name, in order of names.
+pub fn core(values: Vec<Metric>) -> Vec<Family> {
+    let mut families: BTreeMap<&str, Family> = BTreeMap::new();
+    for Metric { name, help, counter, labels, value } in values {
+        let kind = if counter { Kind::Counter } else { Kind::Gauge };
+        let family = families.entry(name).or_insert_with(|| Family { name, help, kind, samples: Vec::new() });
+        family.samples.push(Sample { suffix: "", labels, value });
     }
-    if let Some(bytes) = resident_bytes() {
-        values.push(gauge("process_resident_memory_bytes", "Memory in RAM.", bytes));
-    }
-    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
-        values.push(gauge("process_open_fds", "Open file descriptors.", files.count() as f64));
-    }
-    values
+    families.into_values().collect()
 }
 
-fn gauge(name: &'static str, help: &'static str, value: f64) -> Metric {
-    Metric { name, help, counter: false, labels: Vec::new(), value }
+/// Counters of the Kafka port.
+pub fn kafka(metrics: &Metrics) -> Vec<Family> {
+    let mut requests = family("requests_total", "Requests by API.", Kind::Counter);
+    let mut errors =
+        family("request_failures_total", "Requests that ended their connection, by API.", Kind::Counter);
+    let mut bytes_in = family("request_bytes_total", "Bytes of requests, by API.", Kind::Counter);
+    let mut bytes_out = family("response_bytes_total", "Bytes of responses, by API.", Kind::Counter);
+    let mut latency = family(
+        "request_seconds",
+        "Seconds from the last byte of a request to its reply being ready, by API.",
+        Kind::Histogram,
+    );
+    for (row, api) in metrics.apis().filter(|(_, api)| api.requests.load(Relaxed) > 0) {
+        let labels = vec![("api", row.name.to_owned())];
+        for (family, counter) in [
+            (&mut requests, &api.requests),
+            (&mut errors, &api.errors),
+            (&mut bytes_in, &api.bytes_in),
+            (&mut bytes_out, &api.bytes_out),
+        ] {
+            family.samples.push(Sample { suffix: "", labels: labels.clone(), value: count(counter) });
+        }
+        histogram(&mut latency, &labels, &api.latency, count(&api.latency_us) / 1e6);
+    }
+    let mut closed = family("connections_closed_total", "Connections that ended, by reason.", Kind::Counter);
+    for (reason, n) in metrics.closed() {
+        closed.samples.push(Sample {
+            suffix: "",
+            labels: vec![("reason", reason.to_owned())],
+            value: n as f64,
+        });
+    }
+    let one = |name, help, kind, counter: &AtomicU64| single(name, help, kind, count(counter));
+    vec![
+        one("connections", "Connections of Kafka clients open now.", Kind::Gauge, &metrics.connections),
+        one("connections_accepted_total", "Connections accepted.", Kind::Counter, &metrics.accepted),
+        closed,
+        one("request_memory_bytes", "Bytes of requests held in memory.", Kind::Gauge, &metrics.request_bytes),
+        requests,
+        errors,
+        bytes_in,
+        bytes_out,
+        latency,
+    ]
+}
+
+/// Adds one label set's buckets, cumulative as the format wants them.
+fn histogram(family: &mut Family, labels: &Labels, buckets: &[AtomicU64], sum_seconds: f64) {
+    let bounds = LATENCY_BUCKETS_US.iter().map(|us| (*us as f64 / 1e6).to_string());
+    let mut total = 0.0;
+    for (bucket, bound) in buckets.iter().zip(bounds.chain(["+Inf".to_owned()])) {
+        total += count(bucket);
+        let mut labels = labels.clone();
+        labels.push(("le", bound));
+        family.samples.push(Sample { suffix: "_bucket", labels, value: total });
+    }
+    family.samples.push(Sample { suffix: "_sum", labels: labels.clone(), value: sum_seconds });
+    family.samples.push(Sample { suffix: "_count", labels: labels.clone(), value: total });
+}
+
+fn count(counter: &AtomicU64) -> f64 {
+    counter.load(Relaxed) as f64
+}
+
+fn family(name: &'static str, help: &'static str, kind: Kind) -> Family {
+    Family { name, help, kind, samples: Vec::new() }
+}
+
+fn single(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Family {
+    Family { name, help, kind, samples: vec![Sample { suffix: "", labels: Vec::new(), value }] }
+}
+
+/// Version, age, processor time, memory and open files of this process.
+pub fn process(started: Instant) -> Vec<Family> {
+    let mut build = family("build_info", "1, with the version as label.", Kind::Gauge);
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    build.samples.push(Sample { suffix: "", labels: version, value: 1.0 });
+    let age = started.elapsed().as_secs_f64();
+    let mut families =
+        vec![build, single("process_uptime_seconds", "Seconds since the process started.", Kind::Gauge, age)];
+    if let Some(seconds) = cpu_seconds() {
+        let help = "Processor time used, user and system.";
+        families.push(single("process_cpu_seconds_total", help, Kind::Counter, seconds));
+    }
+    if let Some(bytes) = resident_bytes() {
+        families.push(single("process_resident_memory_bytes", "Memory in RAM.", Kind::Gauge, bytes));
+    }
+    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+        let open = files.count() as f64;
+        families.push(single("process_open_fds", "Open file descriptors.", Kind::Gauge, open));
+    }
+    families
 }
 
 /// User and system time of `/proc/self/stat`, where there is one. Its unit is 1/100 s on every Linux that we run on.
@@ -118,17 +224,43 @@ mod tests {
 
     #[test]
     fn a_family_has_one_head_and_its_members_together() {
-        let values = [
+        let values = vec![
             metric("b_total", true, vec![("api", "Produce".to_owned())], 3.0),
             metric("a", false, Vec::new(), 0.5),
             metric("b_total", true, vec![("api", "Fe\"t\\c\nh".to_owned())], 1e15),
         ];
         assert_eq!(
-            render(&values),
+            render(&core(values)),
             "# HELP rangeway_a Help\\\\ me.\\nPlease.\n# TYPE rangeway_a gauge\nrangeway_a 0.5\n\
              # HELP rangeway_b_total Help\\\\ me.\\nPlease.\n# TYPE rangeway_b_total counter\n\
              rangeway_b_total{api=\"Produce\"} 3\nrangeway_b_total{api=\"Fe\\\"t\\\\c\\nh\"} 1000000000000000\n"
         );
+    }
+
+    #[test]
+    fn the_kafka_ports_counters_are_there_and_buckets_add_up() {
+        let metrics = Metrics::new();
+        let row = crate::protocol::table::find(18).expect("ApiVersions");
+        let api = metrics.api(row).expect("its counters");
+        for took_us in [50, 300, 400, 60_000_000] {
+            api.requests.fetch_add(1, Relaxed);
+            api.count_reply(std::time::Duration::from_micros(took_us), 100);
+        }
+        metrics.count_closed("idle");
+        let text = render(&kafka(&metrics));
+        for line in [
+            "rangeway_requests_total{api=\"ApiVersions\"} 4",
+            "rangeway_response_bytes_total{api=\"ApiVersions\"} 400",
+            "rangeway_request_seconds_bucket{api=\"ApiVersions\",le=\"0.0001\"} 1",
+            "rangeway_request_seconds_bucket{api=\"ApiVersions\",le=\"0.0005\"} 3",
+            "rangeway_request_seconds_bucket{api=\"ApiVersions\",le=\"10\"} 3",
+            "rangeway_request_seconds_bucket{api=\"ApiVersions\",le=\"+Inf\"} 4",
+            "rangeway_request_seconds_sum{api=\"ApiVersions\"} 60.00075",
+            "rangeway_request_seconds_count{api=\"ApiVersions\"} 4",
+            "rangeway_connections_closed_total{reason=\"idle\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct HttpState {
     started: Instant,
     serving: OnceLock<Serving>,
     stopping: OnceLock<()>,
-    metrics: Vec<Source>,
+    metrics: OnceLock<Source>,
 }
 
 impl fmt::Debug for HttpState {
@@ -51,14 +51,20 @@ struct Serving {
 }
 
 impl HttpState {
-    /// A state that is not ready. `metrics` are asked at each scrape, besides core and the process itself.
-    pub fn new(metrics: Vec<Source>) -> Arc<HttpState> {
+    /// A state that is not ready.
+    pub fn new() -> Arc<HttpState> {
         Arc::new(HttpState {
             started: Instant::now(),
             serving: OnceLock::new(),
             stopping: OnceLock::new(),
-            metrics,
+            metrics: OnceLock::new(),
         })
+    }
+
+    /// Also scrapes these counters, besides core's and the process's.
+    pub fn count(&self, source: Source) {
+        // There is one Kafka port; a second source would be a fault of the caller.
+        assert!(self.metrics.set(source).is_ok(), "counters are named once");
     }
 
     /// From here on the node serves. `kafka_address` is where clients reach it.
@@ -157,15 +163,15 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> (StatusCode, String) {
 }
 
 async fn scrape(State(state): State<Arc<HttpState>>) -> Response {
-    let mut values = metrics::process(state.started);
-    for source in &state.metrics {
-        values.extend(source());
+    let mut families = metrics::process(state.started);
+    if let Some(source) = state.metrics.get() {
+        families.extend(source());
     }
     if let Some(serving) = state.serving.get() {
-        values.extend(serving.api.metrics());
+        families.extend(metrics::core(serving.api.metrics()));
     }
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, content_type)], metrics::render(&values)).into_response()
+    ([(header::CONTENT_TYPE, content_type)], metrics::render(&families)).into_response()
 }
 
 async fn no_such_page(request: Request<Body>) -> HttpError {

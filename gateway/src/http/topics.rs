@@ -3,19 +3,17 @@
 use super::HttpState;
 use super::error::HttpError;
 use super::shapes::{TopicChange, TopicDeleted, TopicDescription, TopicToCreate};
-use crate::config::near_miss::nearest;
 use axum::Json;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use hyper::body::Bytes;
 use rangeway_core::api::{Api, NewTopic, TopicView};
+use rangeway_core::config::nearest;
+use rangeway_core::config::topic::DRIVE;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-
-/// Topic config that holds a drive expression.
-const DRIVE_CONFIG: &str = "rangeway.drive";
 
 /// Query of `GET /api/v1/topics`.
 #[derive(Debug, Deserialize)]
@@ -46,7 +44,7 @@ pub async fn create(
     let mut configs: std::collections::BTreeMap<String, String> =
         wanted.configs.into_iter().map(|(key, value)| (key, value.into_text())).collect();
     if let Some(drive) = wanted.drive {
-        configs.insert(DRIVE_CONFIG.to_owned(), drive);
+        configs.insert(DRIVE.to_owned(), drive);
     }
     let topic = NewTopic {
         name: wanted.name,
