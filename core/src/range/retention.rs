@@ -23,7 +23,8 @@ pub struct Part {
     pub next: Offset,
     /// Payload bytes.
     pub bytes: u64,
-    /// Largest record timestamp, ms; -1 when no record has one.
+    /// Largest record timestamp, ms, of this part or of the partition up to its end (the walk stops at the first part
+    /// that stays, so both give the same); 0 or less when no record has one.
     pub max_timestamp: i64,
     /// When its last entry was sequenced, broker ms; counts where no record has a timestamp.
     pub appended_at: i64,
@@ -31,7 +32,7 @@ pub struct Part {
 
 impl Part {
     fn newest(&self) -> i64 {
-        if self.max_timestamp >= 0 { self.max_timestamp } else { self.appended_at }
+        if self.max_timestamp > 0 { self.max_timestamp } else { self.appended_at }
     }
 }
 
@@ -304,8 +305,11 @@ mod tests {
         all.truncate(1);
         all[0].parts = vec![Part { max_timestamp: -1, appended_at: 700, ..part(0, 0, 10, 100, -1) }];
         let policy = Policy { retention_ms: Some(1000), retention_bytes: None };
-        assert_eq!(plan(&all, starts(0, 0), policy, FoldsFrom::Unknown, 1700).raise, []);
-        assert_eq!(plan(&all, starts(0, 0), policy, FoldsFrom::Unknown, 1701).raise, [(0, 10)]);
+        for without in [-1, 0] {
+            all[0].parts[0].max_timestamp = without;
+            assert_eq!(plan(&all, starts(0, 0), policy, FoldsFrom::Unknown, 1700).raise, []);
+            assert_eq!(plan(&all, starts(0, 0), policy, FoldsFrom::Unknown, 1701).raise, [(0, 10)]);
+        }
     }
 
     #[test]
