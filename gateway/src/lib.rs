@@ -6,11 +6,13 @@
 pub mod cli;
 pub mod config;
 pub mod connection;
+pub mod fetch;
 pub mod handlers;
 pub mod http;
 pub mod metrics;
 pub mod protocol;
 pub mod shared;
+pub mod vpartition;
 
 pub use connection::serve;
 pub use shared::{Settings, Shared};

@@ -1,6 +1,8 @@
 //! What all connections of a node share: the door into core, settings, counters, budgets.
 
+use crate::fetch::session::Sessions;
 use crate::metrics::Metrics;
+use parking_lot::Mutex;
 use rangeway_core::api::Api;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -59,13 +61,23 @@ pub struct Shared {
     pub settings: Settings,
     /// Counters of the Kafka port.
     pub metrics: Arc<Metrics>,
+    /// What clients of Fetch asked to be remembered.
+    pub fetch_sessions: Mutex<Sessions>,
     me: Weak<Shared>,
 }
 
 impl Shared {
     /// Everything that connections share.
     pub fn new(api: Api, settings: Settings) -> Arc<Shared> {
-        Arc::new_cyclic(|me| Shared { api, settings, metrics: Arc::new(Metrics::new()), me: me.clone() })
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+        let sessions = Sessions::new(settings.fetch_sessions_max, settings.fetch_session_idle, seed);
+        Arc::new_cyclic(|me| Shared {
+            api,
+            settings,
+            metrics: Arc::new(Metrics::new()),
+            fetch_sessions: Mutex::new(sessions),
+            me: me.clone(),
+        })
     }
 
     /// Itself, to be handed on; `None` only while it is being dropped.

@@ -6,6 +6,14 @@
 //! outlives the request must be copied, else a few bytes pin the whole buffer.
 
 pub mod api_versions;
+pub mod describe_cluster;
+pub mod describe_topic_partitions;
+pub mod fetch;
+pub mod init_producer_id;
+pub mod list_offsets;
+pub mod metadata;
+pub mod offset_for_leader_epoch;
+pub mod produce;
 
 use crate::shared::Shared;
 use kafka_protocol::protocol::StrBytes;

@@ -3,7 +3,9 @@
 //!
 //! Owns bytes to messages and back. Knows nothing of sockets.
 
+pub mod batch;
 pub mod dispatch;
 pub mod errors;
+pub mod frame;
 pub mod guard;
 pub mod table;

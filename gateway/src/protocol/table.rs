@@ -77,10 +77,29 @@ const fn versions(min: i16, max: i16) -> Versions {
     Versions { min, max }
 }
 
-/// `row!(Name request, key, served min-max, flexible from, stage, memory, operation, quota, handler path, doc)`.
+/// `row!(name, key, served versions, flexible from, stage, memory, operation, quota, handler, doc)`.
+///
+/// The handler is `request type => async fn(Context, Request) -> Result<Response, Close>`, or `raw` and a function
+/// that decodes and encodes for itself.
 macro_rules! row {
-    ($name:literal, $request:ty, $key:literal, $min:literal..=$max:literal, flexible $flexible:literal, $stage:ident,
-     $memory:literal, $operation:ident, $quota:ident, $handler:path, $doc:literal) => {
+    ($name:literal, $key:literal, $min:literal..=$max:literal, flexible $flexible:literal, $stage:ident,
+     $memory:literal, $operation:ident, $quota:ident, raw $handler:path, $doc:literal) => {
+        Row {
+            key: $key,
+            name: $name,
+            served: versions($min, $max),
+            advertised: versions($min, $max),
+            flexible: $flexible,
+            stage: Stage::$stage,
+            memory: $memory,
+            operation: Operation::$operation,
+            quota: Quota::$quota,
+            doc: $doc,
+            handler: |context, decoded: Decoded| Box::pin($handler(context, decoded)),
+        }
+    };
+    ($name:literal, $key:literal, $min:literal..=$max:literal, flexible $flexible:literal, $stage:ident,
+     $memory:literal, $operation:ident, $quota:ident, $request:ident => $handler:path, $doc:literal) => {
         Row {
             key: $key,
             name: $name,
@@ -93,17 +112,37 @@ macro_rules! row {
             quota: Quota::$quota,
             doc: $doc,
             handler: |context, decoded: Decoded| {
-                Box::pin(handle::<$request, _, _>(context, decoded, $handler))
+                Box::pin(handle::<m::$request, _, _>(context, decoded, $handler))
             },
         }
     };
 }
 
 /// All APIs, by key.
-pub static TABLE: &[Row] = &[row!(
-    "ApiVersions", m::ApiVersionsRequest, 18, 0..=4, flexible 3, Overlapping, 8, None, Request,
-    handlers::api_versions::handle, "What this node speaks, and its features"
-)];
+#[rustfmt::skip]
+pub static TABLE: &[Row] = &[
+    Row {
+        advertised: versions(0, 13),
+        ..row!("Produce", 0, 3..=13, flexible 9, Ordered, 2, Write, Produce,
+            raw handlers::produce::handle, "Store batches")
+    },
+    row!("Fetch", 1, 4..=17, flexible 12, Overlapping, 8, Read, Fetch,
+        raw handlers::fetch::handle, "Read batches, waiting for them if wished"),
+    row!("ListOffsets", 2, 1..=10, flexible 6, Overlapping, 8, Describe, Request,
+        ListOffsetsRequest => handlers::list_offsets::handle, "Offsets by time, first and last"),
+    row!("Metadata", 3, 0..=13, flexible 9, Overlapping, 8, Describe, Request,
+        MetadataRequest => handlers::metadata::handle, "Nodes, topics and who leads what"),
+    row!("ApiVersions", 18, 0..=4, flexible 3, Overlapping, 8, None, Request,
+        ApiVersionsRequest => handlers::api_versions::handle, "What this node speaks, and its features"),
+    row!("InitProducerId", 22, 0..=5, flexible 2, Overlapping, 8, IdempotentWrite, Request,
+        InitProducerIdRequest => handlers::init_producer_id::handle, "An id for an idempotent producer"),
+    row!("OffsetForLeaderEpoch", 23, 2..=4, flexible 4, Overlapping, 8, Describe, Request,
+        OffsetForLeaderEpochRequest => handlers::offset_for_leader_epoch::handle, "Where the records of a leader epoch end"),
+    row!("DescribeCluster", 60, 0..=2, flexible 0, Overlapping, 8, Describe, Request,
+        DescribeClusterRequest => handlers::describe_cluster::handle, "Nodes of the cluster"),
+    row!("DescribeTopicPartitions", 75, 0..=0, flexible 0, Overlapping, 8, Describe, Request,
+        DescribeTopicPartitionsRequest => handlers::describe_topic_partitions::handle, "Topics in pages"),
+];
 
 /// The row of a key.
 pub fn find(key: i16) -> Option<&'static Row> {

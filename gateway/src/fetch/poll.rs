@@ -1,0 +1,185 @@
+//! One Fetch: resolve what is wanted, read, and wait while there is too little.
+//!
+//! Answers at once when there are `min_bytes`, when nothing can be read, when a read fails or an epoch diverges, else
+//! when `max_wait` is over. Errors found before the read do not cut the wait short while another partition is readable.
+
+use super::session::{TopicKey, Wanted};
+use crate::protocol::errors;
+use crate::vpartition;
+use kafka_protocol::ResponseError;
+use rangeway_core::api::{Api, Catalog, PartitionRead, ReadFrom};
+use rangeway_core::error::TopicPartition;
+use rangeway_core::types::NodeId;
+use std::time::{Duration, Instant};
+
+/// How long and how much.
+#[derive(Copy, Clone, Debug)]
+pub struct Limits {
+    /// Enough to answer.
+    pub min_bytes: usize,
+    /// At most, in all; the first batch may be larger.
+    pub max_bytes: usize,
+    /// How long to wait for `min_bytes`.
+    pub max_wait: Duration,
+}
+
+/// What became of a wanted partition.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Read, perhaps nothing.
+    Read(PartitionRead),
+    /// The client has records of another history: the epoch and its end offset to go back to (KIP-595).
+    Diverging {
+        /// Epoch.
+        epoch: i32,
+        /// Its end offset.
+        end: i64,
+        /// Offsets of the partition.
+        offsets: rangeway_core::api::PartitionOffsets,
+    },
+    /// Cannot be read.
+    Error(ResponseError),
+}
+
+/// Finds and checks one wanted partition; `allowed` says whether the principal may read the topic.
+fn resolve(
+    wanted: &Wanted,
+    catalog: &Catalog,
+    node: NodeId,
+    allowed: &dyn Fn(&str) -> bool,
+) -> Result<TopicPartition, ResponseError> {
+    let (topic, unknown) = match &wanted.topic {
+        TopicKey::Name(name) => (vpartition::by_name(catalog, name), ResponseError::UnknownTopicOrPartition),
+        TopicKey::Id(id) => (vpartition::by_id(catalog, *id), ResponseError::UnknownTopicId),
+    };
+    let topic = topic.ok_or(unknown)?;
+    if !allowed(&topic.name) {
+        return Err(ResponseError::TopicAuthorizationFailed);
+    }
+    vpartition::led_here(topic, wanted.partition, wanted.current_leader_epoch, node)
+}
+
+/// Whether what the client has is of this partition's history.
+fn diverging(api: &Api, at: TopicPartition, wanted: &Wanted) -> Result<Option<Outcome>, ResponseError> {
+    if wanted.last_fetched_epoch < 0 {
+        return Ok(None);
+    }
+    let code = |e| errors::read(&e);
+    let (epoch, end) = vpartition::end_of_epoch(api, at, wanted.last_fetched_epoch).map_err(code)?;
+    if epoch < 0 || end < 0 {
+        return Err(ResponseError::OffsetOutOfRange);
+    }
+    if epoch < wanted.last_fetched_epoch || end < wanted.offset {
+        let offsets = api.offsets(at).map_err(code)?;
+        return Ok(Some(Outcome::Diverging { epoch, end, offsets }));
+    }
+    Ok(None)
+}
+
+/// Reads all that is wanted, waiting as the limits say: one outcome per partition, in order.
+pub async fn poll(
+    api: &Api,
+    wanted: &[Wanted],
+    limits: Limits,
+    allowed: &(dyn Fn(&str) -> bool + Sync),
+) -> Vec<Outcome> {
+    let deadline = Instant::now() + limits.max_wait;
+    let mut watch = None;
+    loop {
+        let round = Round::read(api, wanted, limits, allowed).await;
+        if round.readable.is_empty()
+            || round.urgent
+            || round.bytes >= limits.min_bytes
+            || Instant::now() >= deadline
+        {
+            return round.outcomes;
+        }
+        let Some(watch) = &mut watch else {
+            // Nothing that comes after this is missed: the next round reads again before it waits.
+            watch = Some(api.watch(&round.readable));
+            continue;
+        };
+        if tokio::time::timeout_at(deadline.into(), watch.changed()).await.is_err() {
+            return round.outcomes;
+        }
+    }
+}
+
+struct Round {
+    outcomes: Vec<Outcome>,
+    readable: Vec<TopicPartition>,
+    bytes: usize,
+    /// Something that the client must know at once.
+    urgent: bool,
+}
+
+impl Round {
+    async fn read(
+        api: &Api,
+        wanted: &[Wanted],
+        limits: Limits,
+        allowed: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Round {
+        let mut round = Round {
+            outcomes: Vec::with_capacity(wanted.len()),
+            readable: Vec::new(),
+            bytes: 0,
+            urgent: false,
+        };
+        let mut reads = Vec::with_capacity(wanted.len());
+        let mut rows = Vec::with_capacity(wanted.len());
+        let (catalog, node) = (api.catalog(), api.cluster().node);
+        for (row, want) in wanted.iter().enumerate() {
+            let found = resolve(want, &catalog, node, allowed);
+            let at = match found {
+                Ok(at) => at,
+                Err(code) => {
+                    round.outcomes.push(Outcome::Error(code));
+                    continue;
+                }
+            };
+            match diverging(api, at, want) {
+                Ok(None) => {
+                    // Replaced below by what the read says.
+                    round.outcomes.push(Outcome::Error(ResponseError::UnknownServerError));
+                    round.readable.push(at);
+                    rows.push(row);
+                    reads.push(ReadFrom {
+                        topic: at.topic,
+                        partition: at.partition,
+                        offset: want.offset,
+                        max_bytes: usize::try_from(want.max_bytes).unwrap_or(0),
+                    });
+                }
+                Ok(Some(outcome)) => {
+                    round.outcomes.push(outcome);
+                    round.urgent = true;
+                }
+                Err(code) => {
+                    round.outcomes.push(Outcome::Error(code));
+                    round.urgent = true;
+                }
+            }
+        }
+        if reads.is_empty() {
+            return round;
+        }
+        let answers = api.read(&reads, limits.max_bytes).await;
+        for (row, answer) in rows.into_iter().zip(answers) {
+            let outcome = match answer {
+                Ok(read) => {
+                    round.bytes += read.bytes;
+                    Outcome::Read(read)
+                }
+                Err(failure) => {
+                    round.urgent = true;
+                    Outcome::Error(errors::read(&failure))
+                }
+            };
+            if let Some(slot) = round.outcomes.get_mut(row) {
+                *slot = outcome;
+            }
+        }
+        round
+    }
+}

@@ -1,0 +1,285 @@
+//! Kafka v2 record batches from clients: what is checked before one is stored, and a walk over its records that
+//! borrows.
+//!
+//! Owns the meaning of a batch's bytes. A batch is never taken apart: what passes is stored as it came, but for the one
+//! rewrite in [`check`]. What is checked of compressed batches and why: `docs/decisions/batch-validation.md`.
+
+mod records;
+
+pub use records::{Malformed, Record, Records, inflate};
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::ResponseError;
+use rangeway_core::api::batch::{BATCH_HEAD_LEN, BATCH_OVERHEAD, BatchHead, CRC_FROM};
+use rangeway_core::api::{TopicView, crc32c};
+use std::borrow::Cow;
+
+/// Bit 3 of the attributes: the timestamps were given by a broker.
+pub const LOG_APPEND_TIME: i16 = 0x08;
+/// A compressed batch may grow to this many times the largest batch when it must be looked into.
+const INFLATED_BATCHES_MAX: usize = 64;
+/// Codec of the attributes.
+const ZSTD: i16 = 4;
+
+/// What a topic demands of a batch.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Largest batch in bytes, its 12 bytes of overhead included (`max.message.bytes`).
+    pub bytes_max: usize,
+    /// Records need keys (`cleanup.policy` has `compact`).
+    pub keys: bool,
+    /// Timestamps are given by the broker (`message.timestamp.type`).
+    pub broker_time: bool,
+    /// How far timestamps may lie in the past, ms; `None`: as far as they like.
+    pub before_max_ms: Option<i64>,
+    /// How far timestamps may lie in the future, ms.
+    pub after_max_ms: i64,
+}
+
+impl Rules {
+    /// The rules of a topic; `bytes_max` is the node's default.
+    pub fn of(topic: &TopicView, bytes_max: usize) -> Rules {
+        let mut rules = Rules {
+            bytes_max,
+            keys: false,
+            broker_time: false,
+            before_max_ms: None,
+            after_max_ms: 3_600_000,
+        };
+        let configs = &topic.configs;
+        if configs.is_empty() {
+            return rules;
+        }
+        let number = |key: &str| configs.get(key).and_then(|v| v.trim().parse::<i64>().ok());
+        if let Some(bytes) = number("max.message.bytes").and_then(|n| usize::try_from(n).ok()) {
+            rules.bytes_max = bytes;
+        }
+        if let Some(after) = number("message.timestamp.after.max.ms") {
+            rules.after_max_ms = after;
+        }
+        rules.before_max_ms = number("message.timestamp.before.max.ms").filter(|n| *n < i64::MAX);
+        rules.keys =
+            configs.get("cleanup.policy").is_some_and(|p| p.split(',').any(|w| w.trim() == "compact"));
+        rules.broker_time = configs.get("message.timestamp.type").is_some_and(|t| t == "LogAppendTime");
+        rules
+    }
+}
+
+/// Why a batch is not taken: the code, a sentence, and the record at fault where it is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Kafka's code.
+    pub code: ResponseError,
+    /// What is wrong, for people.
+    pub message: String,
+    /// Index of the record at fault in its batch.
+    pub record: Option<i32>,
+}
+
+fn refused(code: ResponseError, message: impl Into<String>) -> Refused {
+    Refused { code, message: message.into(), record: None }
+}
+
+fn invalid(message: impl Into<String>) -> Refused {
+    refused(ResponseError::InvalidRecord, message)
+}
+
+/// Checks the records of one partition of a Produce request: one whole batch that any consumer can read.
+///
+/// The bytes are answered as they are to be stored: as received, except that a batch which claims broker timestamps on
+/// a topic of client timestamps has that bit cleared and its CRC written anew, as Kafka does.
+pub fn check(
+    records: Option<&Bytes>,
+    version: i16,
+    now_ms: i64,
+    rules: &Rules,
+) -> Result<(BatchHead, Bytes), Refused> {
+    let records = records.ok_or_else(|| invalid("the records are null; a batch is needed"))?;
+    let head = head(records)?;
+    if head.codec() == ZSTD && version < 7 {
+        return Err(refused(
+            ResponseError::UnsupportedCompressionType,
+            format!("zstd needs Produce version 7 or above, this is version {version}"),
+        ));
+    }
+    if head.base_offset != 0 {
+        return Err(invalid(format!(
+            "base offset {} in a batch from a client, it must be 0",
+            head.base_offset
+        )));
+    }
+    if records.len() > rules.bytes_max {
+        return Err(refused(
+            ResponseError::MessageTooLarge,
+            format!("a batch of {} bytes, the topic takes at most {}", records.len(), rules.bytes_max),
+        ));
+    }
+    let covered = records.get(CRC_FROM..).unwrap_or_default();
+    let crc = crc32c(&[covered]);
+    if crc != head.crc {
+        return Err(refused(
+            ResponseError::CorruptMessage,
+            format!("the batch's CRC is {:08x}, its bytes give {crc:08x}", head.crc),
+        ));
+    }
+    fields(&head)?;
+    contents(records, &head, now_ms, rules)?;
+    if head.attributes & LOG_APPEND_TIME != 0 && !rules.broker_time {
+        return Ok(with_client_time(records, head));
+    }
+    Ok((head, records.clone()))
+}
+
+/// The head of the one batch that `records` must be.
+fn head(records: &[u8]) -> Result<BatchHead, Refused> {
+    if records.is_empty() {
+        return Err(invalid("no batch; exactly one is needed"));
+    }
+    // The magic stands in the same place in all formats.
+    match records.get(16) {
+        Some(2) | None => {}
+        Some(magic) => {
+            return Err(invalid(format!("message format {magic}; only format 2 can be produced")));
+        }
+    }
+    let head = BatchHead::parse(records).ok_or_else(|| {
+        invalid(format!("{} bytes are no batch, its head has {BATCH_HEAD_LEN}", records.len()))
+    })?;
+    let claimed = i64::from(head.batch_length) + BATCH_OVERHEAD as i64;
+    match claimed.cmp(&(records.len() as i64)) {
+        std::cmp::Ordering::Equal => Ok(head),
+        std::cmp::Ordering::Greater => {
+            Err(invalid(format!("a batch of {claimed} bytes was cut to {}", records.len())))
+        }
+        std::cmp::Ordering::Less => Err(invalid(format!(
+            "{} bytes after a batch of {claimed}: exactly one batch is needed",
+            records.len() as i64 - claimed
+        ))),
+    }
+}
+
+fn fields(head: &BatchHead) -> Result<(), Refused> {
+    if head.is_control() {
+        return Err(invalid("clients may not write control batches"));
+    }
+    if head.record_count <= 0 || i64::from(head.record_count) != i64::from(head.last_offset_delta) + 1 {
+        return Err(invalid(format!(
+            "{} records with a last offset delta of {}",
+            head.record_count, head.last_offset_delta
+        )));
+    }
+    if head.producer_id >= 0 && (head.base_sequence < 0 || head.producer_epoch < 0) {
+        return Err(invalid(format!(
+            "producer {} with epoch {} and sequence {}",
+            head.producer_id, head.producer_epoch, head.base_sequence
+        )));
+    }
+    if head.codec() > ZSTD {
+        return Err(refused(ResponseError::UnknownServerError, format!("unknown codec {}", head.codec())));
+    }
+    Ok(())
+}
+
+/// Looks at the records: always where they lie open, else only when a rule cannot be judged by the head.
+fn contents(batch: &Bytes, head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<(), Refused> {
+    if head.codec() == 0 {
+        let records = batch.get(BATCH_HEAD_LEN..).unwrap_or_default();
+        return walk(records, head, now_ms, rules);
+    }
+    let times_need_a_look = !rules.broker_time && rules.before_max_ms.is_some();
+    if rules.keys || times_need_a_look {
+        let most = rules.bytes_max.saturating_mul(INFLATED_BATCHES_MAX);
+        let records = inflate(batch, head, most).map_err(|e| {
+            refused(ResponseError::UnknownServerError, format!("the records do not decompress: {e}"))
+        })?;
+        return walk(&records, head, now_ms, rules);
+    }
+    records::looks_compressed(batch.get(BATCH_HEAD_LEN..).unwrap_or_default(), head.codec())
+        .map_err(|e| refused(ResponseError::UnknownServerError, e))?;
+    // The head's maximum is the records' own for every client there is.
+    timestamp(head.max_timestamp, now_ms, rules).map_err(|message| Refused {
+        code: ResponseError::InvalidTimestamp,
+        message,
+        record: Some(head.last_offset_delta),
+    })
+}
+
+fn walk(records: &[u8], head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<(), Refused> {
+    let at = |record: i32, code, message: String| Refused { code, message, record: Some(record) };
+    let mut walk = Records::new(records, head.record_count);
+    for expected in 0..head.record_count {
+        let record = match walk.next() {
+            Some(Ok(record)) => record,
+            Some(Err(e)) => return Err(at(expected, ResponseError::InvalidRecord, e.to_string())),
+            None => {
+                return Err(at(
+                    expected,
+                    ResponseError::InvalidRecord,
+                    "fewer records than counted".to_owned(),
+                ));
+            }
+        };
+        if record.offset_delta != expected {
+            return Err(at(
+                expected,
+                ResponseError::InvalidRecord,
+                format!("record {expected} has offset delta {}", record.offset_delta),
+            ));
+        }
+        if rules.keys && record.key.is_none() {
+            return Err(at(
+                expected,
+                ResponseError::InvalidRecord,
+                "Compacted topic cannot accept message without key".to_owned(),
+            ));
+        }
+        let time = head.base_timestamp.wrapping_add(record.timestamp_delta);
+        timestamp(time, now_ms, rules)
+            .map_err(|message| at(expected, ResponseError::InvalidTimestamp, message))?;
+    }
+    match walk.rest() {
+        0 => Ok(()),
+        n => Err(invalid(format!("{n} bytes after the last of {} records", head.record_count))),
+    }
+}
+
+fn timestamp(time: i64, now_ms: i64, rules: &Rules) -> Result<(), String> {
+    if rules.broker_time || time < 0 {
+        return Ok(());
+    }
+    if time.saturating_sub(now_ms) > rules.after_max_ms {
+        return Err(format!(
+            "timestamp {time} is more than {} ms after the broker's {now_ms}",
+            rules.after_max_ms
+        ));
+    }
+    match rules.before_max_ms {
+        Some(before) if now_ms.saturating_sub(time) > before => {
+            Err(format!("timestamp {time} is more than {before} ms before the broker's {now_ms}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same batch saying that its timestamps are the client's.
+fn with_client_time(batch: &Bytes, mut head: BatchHead) -> (BatchHead, Bytes) {
+    head.attributes &= !LOG_APPEND_TIME;
+    let mut bytes = BytesMut::from(&batch[..]);
+    if let Some(attributes) = bytes.get_mut(21..23) {
+        attributes.copy_from_slice(&head.attributes.to_be_bytes());
+    }
+    head.crc = crc32c(&[bytes.get(CRC_FROM..).unwrap_or_default()]);
+    if let Some(crc) = bytes.get_mut(17..21) {
+        crc.copy_from_slice(&head.crc.to_be_bytes());
+    }
+    (head, bytes.freeze())
+}
+
+/// The records of a stored batch, for looking into.
+pub fn stored_records<'a>(batch: &'a [u8], head: &BatchHead) -> Result<Cow<'a, [u8]>, Malformed> {
+    // What is stored was taken under a limit that may have been raised meanwhile: bounded, but generously.
+    inflate(batch, head, 1 << 30)
+}
+
+#[cfg(test)]
+mod tests;

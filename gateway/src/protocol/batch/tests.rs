@@ -1,0 +1,259 @@
+//! Protocol.md's table of bad batches, case by case; codecs; the walk.
+
+use super::*;
+use std::io::Write;
+
+/// Now, in these tests.
+const NOW: i64 = 1_700_000_000_000;
+const RULES: Rules = Rules {
+    bytes_max: 1_048_588,
+    keys: false,
+    broker_time: false,
+    before_max_ms: None,
+    after_max_ms: 3_600_000,
+};
+
+/// One record as encoded.
+fn record(delta: i32, time: i64, key: Option<&[u8]>, value: &[u8]) -> Vec<u8> {
+    fn put(out: &mut Vec<u8>, value: i64) {
+        let mut raw = ((value << 1) ^ (value >> 63)) as u64;
+        while raw >= 0x80 {
+            out.push(raw as u8 | 0x80);
+            raw >>= 7;
+        }
+        out.push(raw as u8);
+    }
+    let mut body = vec![0];
+    put(&mut body, time);
+    put(&mut body, i64::from(delta));
+    match key {
+        None => put(&mut body, -1),
+        Some(key) => {
+            put(&mut body, key.len() as i64);
+            body.extend(key);
+        }
+    }
+    put(&mut body, value.len() as i64);
+    body.extend(value);
+    put(&mut body, 1);
+    put(&mut body, 1);
+    body.push(b'h');
+    put(&mut body, -1);
+    let mut out = Vec::new();
+    put(&mut out, body.len() as i64);
+    out.extend(body);
+    out
+}
+
+fn open_records(n: i32) -> Vec<u8> {
+    (0..n).flat_map(|i| record(i, i64::from(i), Some(b"k"), b"value")).collect()
+}
+
+/// A batch of `n` records around `section`; `change` edits the bytes before length and CRC are set.
+fn batch(n: i32, codec: i16, section: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut b = vec![0; 61];
+    b[16] = 2;
+    b[21..23].copy_from_slice(&codec.to_be_bytes());
+    b[23..27].copy_from_slice(&(n - 1).to_be_bytes());
+    b[27..35].copy_from_slice(&NOW.to_be_bytes());
+    b[35..43].copy_from_slice(&(NOW + i64::from(n) - 1).to_be_bytes());
+    b[43..51].copy_from_slice(&(-1i64).to_be_bytes());
+    b[51..53].copy_from_slice(&(-1i16).to_be_bytes());
+    b[53..57].copy_from_slice(&(-1i32).to_be_bytes());
+    b[57..61].copy_from_slice(&n.to_be_bytes());
+    b.extend_from_slice(section);
+    let length = b.len() as i32 - 12;
+    b[8..12].copy_from_slice(&length.to_be_bytes());
+    change(&mut b);
+    let crc = crc32c(&[&b[21..]]);
+    b[17..21].copy_from_slice(&crc.to_be_bytes());
+    Bytes::from(b)
+}
+
+fn plain(change: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    batch(3, 0, &open_records(3), change)
+}
+
+fn code(records: &Bytes, rules: &Rules) -> i16 {
+    check(Some(records), 9, NOW, rules).map_or_else(|r| r.code.code(), |_| 0)
+}
+
+fn set(at: usize, bytes: impl AsRef<[u8]>) -> impl FnOnce(&mut Vec<u8>) {
+    move |b| b[at..at + bytes.as_ref().len()].copy_from_slice(bytes.as_ref())
+}
+
+#[test]
+fn each_bad_batch_gets_kafkas_code() {
+    let good = plain(|_| ());
+    let mut flipped = good.to_vec();
+    flipped[70] ^= 1;
+    let twice = [&good[..], &good[..]].concat();
+    let cases: Vec<(&str, Bytes, i16)> = vec![
+        ("good", good.clone(), 0),
+        ("bad crc", flipped.into(), 2),
+        ("old magic", plain(set(16, [1])), 87),
+        ("two batches", twice.into(), 87),
+        ("no batch", Bytes::new(), 87),
+        ("cut short", good.slice(..good.len() - 3), 87),
+        ("shorter than a head", good.slice(..20), 87),
+        ("base offset", plain(set(0, 5i64.to_be_bytes())), 87),
+        ("leader epoch is ignored", plain(set(12, 77i32.to_be_bytes())), 0),
+        ("control", plain(set(21, 0x20i16.to_be_bytes())), 87),
+        ("count", plain(set(57, 4i32.to_be_bytes())), 87),
+        ("last offset delta", plain(set(23, 3i32.to_be_bytes())), 87),
+        (
+            "count and delta beyond the records",
+            plain(|b| {
+                set(57, 4i32.to_be_bytes())(b);
+                set(23, 3i32.to_be_bytes())(b);
+            }),
+            87,
+        ),
+        (
+            "count and delta below the records",
+            plain(|b| {
+                set(57, 2i32.to_be_bytes())(b);
+                set(23, 1i32.to_be_bytes())(b);
+            }),
+            87,
+        ),
+        (
+            "no records",
+            plain(|b| {
+                set(57, 0i32.to_be_bytes())(b);
+                set(23, (-1i32).to_be_bytes())(b);
+            }),
+            87,
+        ),
+        (
+            "producer without sequence",
+            plain(|b| {
+                set(43, 7i64.to_be_bytes())(b);
+                set(51, 0i16.to_be_bytes())(b);
+            }),
+            87,
+        ),
+        ("future", plain(set(27, (NOW + 7_200_000).to_be_bytes())), 32),
+        (
+            "no timestamp",
+            plain(|b| {
+                set(27, (-3i64).to_be_bytes())(b);
+                set(35, (-1i64).to_be_bytes())(b);
+            }),
+            0,
+        ),
+        ("codec 7", plain(set(21, 7i16.to_be_bytes())), -1),
+        ("gzip bit on open records", plain(set(21, 1i16.to_be_bytes())), -1),
+    ];
+    for (name, records, want) in cases {
+        assert_eq!(code(&records, &RULES), want, "{name}");
+    }
+    assert_eq!(check(None, 9, NOW, &RULES).unwrap_err().code.code(), 87, "null");
+    assert_eq!(code(&good, &Rules { bytes_max: good.len() - 1, ..RULES }), 10, "too large");
+    assert_eq!(code(&good, &Rules { bytes_max: good.len(), ..RULES }), 0, "exactly as large as allowed");
+}
+
+#[test]
+fn zstd_needs_version_7() {
+    let packed = zstd::stream::encode_all(&open_records(3)[..], 3).unwrap();
+    let records = batch(3, 4, &packed, |_| ());
+    assert_eq!(check(Some(&records), 6, NOW, &RULES).unwrap_err().code.code(), 76);
+    assert!(check(Some(&records), 7, NOW, &RULES).is_ok());
+}
+
+#[test]
+fn the_record_at_fault_is_named() {
+    let section = [record(0, 0, Some(b"k"), b"v"), record(1, 0, None, b"v")].concat();
+    let records = batch(2, 0, &section, |_| ());
+    let refused = check(Some(&records), 9, NOW, &Rules { keys: true, ..RULES }).unwrap_err();
+    assert_eq!((refused.code.code(), refused.record), (87, Some(1)));
+    let late = batch(2, 0, &[record(0, 0, None, b""), record(1, 4_000_000, None, b"")].concat(), |_| ());
+    let refused = check(Some(&late), 9, NOW, &RULES).unwrap_err();
+    assert_eq!((refused.code.code(), refused.record), (32, Some(1)));
+    let early = Rules { before_max_ms: Some(1000), ..RULES };
+    assert_eq!(code(&plain(set(27, (NOW - 5000).to_be_bytes())), &early), 32);
+}
+
+#[test]
+fn a_batch_that_claims_broker_time_is_stored_with_client_time_and_a_right_crc() {
+    let records = plain(set(21, LOG_APPEND_TIME.to_be_bytes()));
+    let (head, stored) = check(Some(&records), 9, NOW, &RULES).unwrap();
+    assert_eq!(head.attributes, 0);
+    assert_eq!(BatchHead::parse(&stored), Some(head));
+    assert_eq!(code(&stored, &RULES), 0);
+    let (_, kept) = check(Some(&records), 9, NOW, &Rules { broker_time: true, ..RULES }).unwrap();
+    assert_eq!(kept, records, "a topic of broker time stamps it anew anyway");
+}
+
+fn packed(codec: i16, open: &[u8]) -> Vec<u8> {
+    match codec {
+        1 => {
+            let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            e.write_all(open).unwrap();
+            e.finish().unwrap()
+        }
+        2 => snap::raw::Encoder::new().compress_vec(open).unwrap(),
+        20 => {
+            let mut out = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01".to_vec();
+            for chunk in open.chunks(1000) {
+                let block = snap::raw::Encoder::new().compress_vec(chunk).unwrap();
+                out.extend((block.len() as u32).to_be_bytes());
+                out.extend(block);
+            }
+            out
+        }
+        3 => {
+            let mut e = lz4::EncoderBuilder::new().build(Vec::new()).unwrap();
+            e.write_all(open).unwrap();
+            e.finish().0
+        }
+        _ => zstd::stream::encode_all(open, 3).unwrap(),
+    }
+}
+
+#[test]
+fn every_codec_is_inflated_to_what_went_in_and_bounded() {
+    let open = open_records(500);
+    for codec in [1, 2, 20, 3, 4] {
+        let wire = if codec == 20 { 2 } else { codec };
+        let records = batch(500, wire, &packed(codec, &open), |_| ());
+        let head = BatchHead::parse(&records).unwrap();
+        assert_eq!(inflate(&records, &head, open.len()).unwrap(), &open[..], "codec {codec}");
+        assert!(inflate(&records, &head, open.len() - 1).is_err(), "codec {codec}");
+        assert_eq!(code(&records, &Rules { keys: true, ..RULES }), 0, "codec {codec}");
+        let cut = batch(500, wire, &packed(codec, &open)[..20], |_| ());
+        assert_ne!(code(&cut, &Rules { keys: true, ..RULES }), 0, "codec {codec} cut");
+    }
+}
+
+#[test]
+fn a_bomb_is_refused_without_being_unpacked() {
+    let packed = packed(1, &vec![0; 8 << 20]);
+    let records = batch(1, 1, &packed, |_| ());
+    let rules = Rules { keys: true, bytes_max: 100_000, ..RULES };
+    assert_eq!(code(&records, &rules), -1);
+    let mut claim = snap::raw::Encoder::new().compress_vec(b"x").unwrap();
+    claim.splice(0..1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
+    assert_eq!(code(&batch(1, 2, &claim, |_| ()), &Rules { keys: true, ..RULES }), -1);
+}
+
+#[test]
+fn the_walk_lends_what_is_there() {
+    let open = open_records(2);
+    let all: Vec<_> = Records::new(&open, 2).collect::<Result<_, _>>().unwrap();
+    assert_eq!(all.len(), 2);
+    assert_eq!((all[1].offset_delta, all[1].timestamp_delta), (1, 1));
+    assert_eq!((all[1].key, all[1].value), (Some(&b"k"[..]), Some(&b"value"[..])));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_the_checks_panic(bytes: Vec<u8>, crc: bool, n in -2i32..5) {
+        let mut b = batch(1, 0, &bytes, |_| ()).to_vec();
+        if n >= 0 && let Some(at) = b.get_mut(21 + n as usize) { *at = bytes.len() as u8 }
+        if crc { let c = crc32c(&[&b[21..]]); b[17..21].copy_from_slice(&c.to_be_bytes()) }
+        let _ = check(Some(&Bytes::from(b)), 9, NOW, &Rules { keys: true, ..RULES });
+        let _ = check(Some(&Bytes::from(bytes.clone())), 9, NOW, &RULES);
+        let _ = Records::new(&bytes, n).count();
+    }
+}

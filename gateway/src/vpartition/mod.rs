@@ -1,0 +1,110 @@
+//! What a client sees of a partition: found by name or id, led by a node, in an epoch.
+//!
+//! Owns the checks that every data request makes before it asks core. Cursors are core's; a Kafka offset goes to core
+//! as it is.
+
+use kafka_protocol::ResponseError;
+use rangeway_core::api::{Api, Catalog, TopicView};
+use rangeway_core::error::{ReadFailure, TopicPartition};
+use rangeway_core::types::{NodeId, Offset, Partition, TopicId};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Longest topic name.
+const NAME_LEN_MAX: usize = 249;
+/// Names that Kafka keeps for itself: clients do not make them by asking.
+const INTERNAL_NAMES: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
+
+/// A topic by name, as clients may see it.
+pub fn by_name<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Arc<TopicView>> {
+    catalog.by_name.get(name).filter(|topic| !topic.internal)
+}
+
+/// A topic by id, as clients may see it.
+pub fn by_id(catalog: &Catalog, id: Uuid) -> Option<&Arc<TopicView>> {
+    catalog.by_id.get(&TopicId(id)).filter(|topic| !topic.internal)
+}
+
+/// Whether a name may be a topic's: letters, digits, `.`, `_` and `-`, at most 249, neither `.` nor `..`.
+///
+/// Errors: a sentence that says what would be right.
+pub fn check_topic_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > NAME_LEN_MAX {
+        return Err(format!("a topic name has 1 to {NAME_LEN_MAX} characters, not {}", name.len()));
+    }
+    if name == "." || name == ".." {
+        return Err(format!("a topic cannot be named '{name}'"));
+    }
+    match name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))) {
+        None => Ok(()),
+        Some(c) => {
+            Err(format!("topic name '{name}' has a {c:?}; letters, digits, '.', '_' and '-' are allowed"))
+        }
+    }
+}
+
+/// Whether asking for a topic of this name may create it.
+pub fn may_be_auto_created(name: &str) -> bool {
+    !INTERNAL_NAMES.contains(&name)
+}
+
+/// A partition that this node leads, in the epoch that the client believes in.
+///
+/// `believed` is -1 where the client does not say. Errors: unknown partition, not the leader, a fenced or an unknown
+/// epoch.
+pub fn led_here(
+    topic: &TopicView,
+    partition: Partition,
+    believed: i32,
+    node: NodeId,
+) -> Result<TopicPartition, ResponseError> {
+    let (leader, epoch) = topic.leader(partition).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    if leader != node {
+        return Err(ResponseError::NotLeaderOrFollower);
+    }
+    if believed >= 0 && believed < epoch {
+        return Err(ResponseError::FencedLeaderEpoch);
+    }
+    if believed > epoch {
+        return Err(ResponseError::UnknownLeaderEpoch);
+    }
+    Ok(TopicPartition { topic: topic.id, partition })
+}
+
+/// The largest known epoch at or below `epoch` and its end offset, as KIP-320 answers it: `(-1, -1)` for an epoch that
+/// is not known, `(epoch, log start)` for one older than all that are.
+pub fn end_of_epoch(api: &Api, at: TopicPartition, epoch: i32) -> Result<(i32, Offset), ReadFailure> {
+    let offsets = api.offsets(at)?;
+    if epoch < 0 || epoch > offsets.leader_epoch {
+        return Ok((-1, -1));
+    }
+    Ok(api.end_of_epoch(at, epoch)?.unwrap_or((epoch, offsets.log_start)))
+}
+
+/// The leader epoch in which the record at `offset` was written, or would be.
+pub fn epoch_of(api: &Api, at: TopicPartition, offset: Offset) -> Result<i32, ReadFailure> {
+    let mut epoch = api.offsets(at)?.leader_epoch;
+    // Epochs are few per partition: one per start or move of its primary above the log start.
+    while epoch > 0 {
+        match api.end_of_epoch(at, epoch - 1)? {
+            Some((earlier, end)) if end > offset && earlier < epoch => epoch = earlier,
+            _ => break,
+        }
+    }
+    Ok(epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topic_names_follow_kafkas_rules() {
+        for good in ["a", "A.b_c-9", "__groups", &"x".repeat(249)] {
+            assert_eq!(check_topic_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "ä", &"x".repeat(250)] {
+            assert!(check_topic_name(bad).is_err(), "{bad}");
+        }
+    }
+}
