@@ -4,6 +4,7 @@ use crate::drive::LogDrive;
 use crate::drive::quorum::Quorum;
 use crate::drive::spec::DriveSpec;
 use crate::drive::striped::Striped;
+use crate::testing::{Mutant, broken};
 use crate::types::{DiskId, LeafId, LogletId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,17 @@ pub enum OpenError {
     /// A spec that breaks a bound: written by another version, or damaged.
     #[error("drive spec out of bounds: {0}")]
     Bounds(String),
+}
+
+/// Whether the disk that was found is the one that a leaf's spec names. Asked before anything is read from it or written to
+/// it: an emptied disk that answered under its old name would have forgotten its entries *and its fence* (B9).
+///
+/// Errors: [`OpenError::UnknownDisk`], until the right one is back.
+pub fn same_disk(leaf: LeafId, named: DiskId, found: DiskId) -> Result<(), OpenError> {
+    if named == found || broken(Mutant::WipedLeafAnswers) {
+        return Ok(());
+    }
+    Err(OpenError::UnknownDisk { leaf, disk: named })
 }
 
 /// Builds a loglet's drive. Leaves are numbered in the tree's order, `resolve` opens one. A quorum opens with the copies

@@ -29,7 +29,7 @@ pub mod quorum;
 pub mod spec;
 pub mod striped;
 
-pub use build::{OpenError, build};
+pub use build::{OpenError, build, same_disk};
 
 /// Consecutive entries of one loglet, submitted together; `entries[i]` has the drive-local address `first + i`.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Ticket {
 }
 
 /// Why a submitted run is not known to be durable.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WriteError {
     /// Fenced, for ever (W4): the run is not written by this drive.
     #[error("sealed: the segment takes no writes any more")]
@@ -223,7 +223,7 @@ pub struct ScanQuery {
 }
 
 /// Answer of [`LogDrive::weak_tail`] and [`LogDrive::fence`]: what stands in the window (log-contracts 1.1, T1 to T4).
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct TailDesc {
     /// One above the highest address written.
     pub end: u64,

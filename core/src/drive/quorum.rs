@@ -189,8 +189,8 @@ impl Quorum {
 }
 
 /// Counts the copies' outcomes of one run until the quorum's is decided.
-#[derive(Debug)]
-struct Tally {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tally {
     copies: usize,
     write: usize,
     good: usize,
@@ -199,12 +199,12 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(copies: usize, write: usize, absent: usize) -> Tally {
+    pub(crate) fn new(copies: usize, write: usize, absent: usize) -> Tally {
         Tally { copies, write, good: 0, failed: absent, error: None }
     }
 
     /// `Some` when the outcome is decided by this one or was before: good at `write`, failed once that is out of reach.
-    fn count(&mut self, outcome: Result<(), WriteError>) -> Option<Result<(), WriteError>> {
+    pub(crate) fn count(&mut self, outcome: Result<(), WriteError>) -> Option<Result<(), WriteError>> {
         match outcome {
             Ok(()) => self.good += 1,
             Err(error) => {

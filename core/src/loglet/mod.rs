@@ -3,4 +3,6 @@
 //! Decisions are machines without I/O and clock; whoever drives them obeys their commands. Knows nothing of chains'
 //! storage, ranges' state or clients.
 
+pub mod repair;
+pub mod sealer;
 pub mod sequencer;

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Bounds of what may be in flight above the completed prefix.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// Entries (K of log-contracts), at least 1.
     pub entries: u32,
@@ -66,7 +66,7 @@ pub enum RollError {
 }
 
 /// A roll to be recorded: this tail, if the chain still has this version.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Roll {
     /// The chain version read before the drain began (R1).
     pub version: u64,
@@ -85,7 +85,7 @@ pub enum AfterRead {
     Sealed,
 }
 
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Mode {
     Issuing,
     /// Draining; the chain version read before.
@@ -96,7 +96,7 @@ enum Mode {
 }
 
 /// A reserved run: stands at its first address; the places of its other addresses stay `VACANT`.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Slot {
     count: u32,
     complete: bool,
@@ -106,7 +106,7 @@ struct Slot {
 const VACANT: Slot = Slot { count: 0, complete: false, bytes: 0 };
 
 /// One loglet's sequencer; owned by one task or behind the range's lock, never rebuilt after loss (O1).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sequencer {
     next: u64,
     done: u64,

@@ -4,10 +4,11 @@
 //! Invariants: holes are disjoint and within `[trim, end)`; `end - 1` is never a hole; `trim ≤ end`.
 
 use crate::drive::TailDesc;
+use crate::testing::{Mutant, broken};
 use std::collections::BTreeMap;
 
 /// Which addresses of a leaf are written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Registers {
     end: u64,
     trim: u64,
@@ -32,7 +33,8 @@ pub(crate) enum Slot {
 impl Registers {
     /// What a sequencer's write of `a` meets; the fence comes first (W4).
     pub(crate) fn write_meets(&self, a: u64) -> Slot {
-        if self.fenced { Slot::Sealed } else { self.holds(a) }
+        let held_and_ok = broken(Mutant::FencedRewriteOk) && self.holds(a) == Slot::Written;
+        if self.fenced && !held_and_ok { Slot::Sealed } else { self.holds(a) }
     }
 
     /// What stands at `a`, the fence left out (repairs).

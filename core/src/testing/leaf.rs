@@ -6,12 +6,12 @@ use crate::drive::{
     AdmitError, Caps, FenceError, ListQuery, LogDrive, Payload, Read, ReadError, Run, ScanQuery, SealId,
     Stored, TailDesc, WriteError,
 };
-use crate::testing::{Mutant, broken};
+use crate::store::registers::{Registers, Slot};
 use crate::types::{Address, LogletId, Offset, Partition};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 use tokio::sync::oneshot;
 
@@ -51,75 +51,6 @@ pub(crate) fn header(
 pub(crate) fn entry_at(address: u64) -> Entry {
     let payload = Bytes::from(format!("entry {address}"));
     Entry::own(header(address, 0, address as i64, 1, payload.len() as u32), payload)
-}
-
-/// The write-once registers of one leaf (W1 to W5), without contents.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Registers {
-    written: BTreeSet<u64>,
-    trim: u64,
-    fenced: bool,
-    /// An emptied disk: another one, which must not answer for this one (B9).
-    wiped: bool,
-}
-
-/// What a write meets.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
-    Free,
-    Written,
-    Trimmed,
-    Sealed,
-}
-
-impl Registers {
-    /// What a sequencer's write meets; the fence comes first (W4).
-    pub(crate) fn write_meets(&self, a: u64) -> Slot {
-        let held_and_ok = broken(Mutant::FencedRewriteOk) && self.holds(a) == Slot::Written;
-        if self.fenced && !held_and_ok { Slot::Sealed } else { self.holds(a) }
-    }
-
-    /// What stands at an address.
-    pub(crate) fn holds(&self, a: u64) -> Slot {
-        match (a < self.trim, self.written.contains(&a)) {
-            (true, _) => Slot::Trimmed,
-            (_, true) => Slot::Written,
-            _ => Slot::Free,
-        }
-    }
-
-    pub(crate) fn set(&mut self, a: u64) {
-        self.written.insert(a);
-    }
-
-    pub(crate) fn fence(&mut self) {
-        self.fenced = true;
-    }
-
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced
-    }
-
-    pub(crate) fn trim(&mut self, below: u64) {
-        self.trim = self.trim.max(below);
-    }
-
-    /// Everything is gone, the fence too.
-    pub(crate) fn wipe(&mut self) {
-        *self = Registers { wiped: true, ..Registers::default() };
-    }
-
-    /// Whether the leaf is the one that requests name.
-    pub(crate) fn answers(&self) -> bool {
-        !self.wiped || broken(Mutant::WipedLeafAnswers)
-    }
-
-    pub(crate) fn tail(&self, k: u32) -> TailDesc {
-        let end = self.written.last().map_or(0, |a| a + 1).max(self.trim);
-        let from = end.saturating_sub(u64::from(k)).max(self.trim);
-        let holes = (from..end).filter(|a| !self.written.contains(a)).collect();
-        TailDesc { end, holes, trim: self.trim }
-    }
 }
 
 enum Job {
@@ -274,7 +205,7 @@ impl State {
 
     /// Entries that are not trimmed.
     fn live(&self) -> impl DoubleEndedIterator<Item = &Entry> {
-        self.entries.range(self.registers.trim..).map(|(_, e)| e)
+        self.entries.range(self.registers.trimmed()..).map(|(_, e)| e)
     }
 }
 
@@ -298,7 +229,7 @@ impl LogDrive for Leaf {
     fn read(&self, address: Address) -> BoxFuture<'_, Result<Read, ReadError>> {
         Box::pin(async move {
             self.reading(|state| match state.entries.get(&address.0) {
-                _ if address.0 < state.registers.trim => Read::Trimmed,
+                _ if address.0 < state.registers.trimmed() => Read::Trimmed,
                 Some(entry) => Read::Value(stored(entry)),
                 None => Read::Hole,
             })
