@@ -5,11 +5,14 @@ pub use crate::codec::batch;
 pub use crate::codec::crc32c;
 pub use crate::codec::entry::EntryKind;
 pub use crate::drive::FileSlice;
+/// Outcome of one batch.
+pub use crate::range::ack::Issued as Appended;
+/// One batch to append: already checked by the gateway (magic, CRC, lengths, counts).
+pub use crate::range::primary::Batch as AppendBatch;
 pub use crate::drive::spec::{DriveExpr, DriveSpec};
 
 use crate::error::{AppendError, ReadFailure, TopicError, TopicPartition};
 use crate::types::{NodeId, Offset, Partition, RangeId, Span, TopicId};
-use batch::BatchHead;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,6 +37,8 @@ pub struct TopicView {
     pub drive: DriveExpr,
     /// Its active ranges in order of partitions, with the leader epochs of their partitions.
     pub ranges: Arc<[RangeView]>,
+    /// Grows with every change.
+    pub version: u64,
 }
 
 /// One active range of a topic.
@@ -50,6 +55,21 @@ pub struct RangeView {
 }
 
 impl TopicView {
+    /// What a topic would be, for a request that only checks.
+    pub(crate) fn preview(id: TopicId, partitions: i32, replication_factor: i16, drive: DriveExpr) -> TopicView {
+        TopicView {
+            id,
+            name: "".into(),
+            partitions,
+            configs: Arc::default(),
+            internal: false,
+            replication_factor,
+            drive,
+            ranges: Arc::from([]),
+            version: 0,
+        }
+    }
+
     /// Leader and leader epoch of a partition; `None` outside of the topic.
     pub fn leader(&self, partition: Partition) -> Option<(NodeId, i32)> {
         let at = self.ranges.partition_point(|r| r.span.last < partition);
@@ -96,33 +116,6 @@ pub struct NewTopic {
     pub internal: bool,
     /// Only check.
     pub validate_only: bool,
-}
-
-/// One batch to append: already checked by the gateway (magic, CRC, lengths, counts).
-#[derive(Clone, Debug)]
-pub struct AppendBatch {
-    /// Its partition.
-    pub partition: Partition,
-    /// Its head, parsed.
-    pub head: BatchHead,
-    /// The whole batch as received; kept by reference.
-    pub bytes: Bytes,
-}
-
-/// Outcome of one batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Appended {
-    /// Stored, or a duplicate of a stored one.
-    Ok {
-        /// Offset of its first record.
-        base_offset: Offset,
-        /// The partition's log start.
-        log_start: Offset,
-        /// Broker time that was stamped, where the topic says LogAppendTime; else -1.
-        log_append_time: i64,
-    },
-    /// Not stored.
-    Err(AppendError),
 }
 
 /// Batches that were sequenced; their offsets are fixed and their durability is awaited.
@@ -291,6 +284,7 @@ impl Api {
         entries: Vec<OwnEntry>,
         deadline: Instant,
     ) -> Result<Offset, AppendError> {
+        let entries = entries.into_iter().map(|e| (e.kind, e.payload)).collect();
         self.node.append_own(at, entries, deadline).await
     }
 
@@ -349,7 +343,7 @@ impl Api {
 
     /// Wakes when something readable or a changed layout appears in one of the partitions after this call.
     pub fn watch(&self, partitions: &[TopicPartition]) -> Watch {
-        self.node.watch(partitions)
+        Watch { inner: self.node.watch(partitions) }
     }
 
     /// Bytes and ranges for operators.

@@ -41,6 +41,9 @@ pub enum AppendError {
         /// Newest epoch that has written.
         current: i16,
     },
+    /// The batch's own numbers are impossible; for good.
+    #[error("{0}")]
+    Invalid(String),
     /// Disk full, disk dead or drive below its write quorum; until an operator acts or space is freed.
     #[error("storage: {0}")]
     Storage(String),
@@ -58,7 +61,9 @@ impl AppendError {
         match self {
             AppendError::UnknownPartition | AppendError::Storage(_) | AppendError::TimedOut => Retry::After,
             AppendError::NotLeader { .. } | AppendError::Stopping => Retry::Elsewhere,
-            AppendError::OutOfOrderSequence { .. } | AppendError::ProducerFenced { .. } => Retry::No,
+            AppendError::OutOfOrderSequence { .. }
+            | AppendError::ProducerFenced { .. }
+            | AppendError::Invalid(_) => Retry::No,
         }
     }
 }

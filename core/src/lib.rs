@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod cursor;
 pub mod drive;
+pub mod env;
 pub mod error;
 pub mod loglet;
 pub mod node;

@@ -86,3 +86,17 @@ pub fn patch(head: &mut [u8; BATCH_HEAD_LEN], base_offset: i64, leader_epoch: i3
     head[0..8].copy_from_slice(&base_offset.to_be_bytes());
     head[12..16].copy_from_slice(&leader_epoch.to_be_bytes());
 }
+
+/// Attribute bit 3: the broker's append time stands for the records' timestamps.
+pub const TIMESTAMP_TYPE_BIT: i16 = 0x08;
+
+/// Writes attributes and maximum timestamp into a batch head; both are under the batch's CRC: [`set_crc`] follows.
+pub fn restamp(head: &mut [u8; BATCH_HEAD_LEN], attributes: i16, max_timestamp: i64) {
+    head[21..23].copy_from_slice(&attributes.to_be_bytes());
+    head[35..43].copy_from_slice(&max_timestamp.to_be_bytes());
+}
+
+/// Writes a batch's CRC.
+pub fn set_crc(head: &mut [u8; BATCH_HEAD_LEN], crc: u32) {
+    head[17..21].copy_from_slice(&crc.to_be_bytes());
+}

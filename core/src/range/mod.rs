@@ -1,15 +1,20 @@
 //! The range: a pure fold of its log (design 6). State, checkpoints, fold, projection and union, retention.
 //!
-//! Everything in the modules below is pure: no I/O, no clock; time and bytes are passed in.
+//! Decisions are pure: no I/O, no clock; time and bytes are passed in. `primary` and `read` are the thin drivers.
 
+pub mod ack;
 pub mod checkpoint;
 pub mod epochs;
 pub mod fold;
 pub mod log_start;
+pub mod primary;
 pub mod producers;
 pub mod project;
 pub mod retention;
+pub mod read;
+pub mod segment;
 pub mod state;
+pub mod watch;
 
 #[cfg(test)]
 mod sim;

@@ -76,7 +76,9 @@ impl From<AppendError> for Unavailable {
             AppendError::Storage(what) => Unavailable::Storage(what),
             AppendError::TimedOut => Unavailable::Unknown,
             AppendError::Stopping => Unavailable::Stopping,
-            AppendError::OutOfOrderSequence { .. } | AppendError::ProducerFenced { .. } => {
+            AppendError::OutOfOrderSequence { .. }
+            | AppendError::ProducerFenced { .. }
+            | AppendError::Invalid(_) => {
                 Unavailable::Storage(format!("unexpected refusal: {e}"))
             }
         }

@@ -13,6 +13,7 @@ pub fn append(error: &AppendError) -> ResponseError {
         AppendError::NotLeader { .. } | AppendError::Stopping => ResponseError::NotLeaderOrFollower,
         AppendError::OutOfOrderSequence { .. } => ResponseError::OutOfOrderSequenceNumber,
         AppendError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,
+        AppendError::Invalid(_) => ResponseError::InvalidRecord,
         AppendError::Storage(_) => ResponseError::KafkaStorageError,
         AppendError::TimedOut => ResponseError::RequestTimedOut,
     }

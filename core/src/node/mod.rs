@@ -1,0 +1,291 @@
+//! A node: its disks, control state, ranges and background work. Started and stopped as a whole.
+//!
+//! Owns the wiring and the drivers; decisions are in the pure modules below. Must not know clients.
+
+mod append;
+mod catalog;
+mod maintain;
+mod read;
+mod recover;
+mod roll;
+mod start;
+mod storage;
+mod topic;
+mod topics;
+
+use crate::api::{Api, Catalog, ClusterView, Metric, RangeStats};
+use crate::config::node::NodeConfig;
+use crate::control::{self, Store};
+use crate::env::Clock;
+use crate::error::TopicPartition;
+use crate::loglet::sequencer::Window;
+use crate::range::primary::{Limits, Phase, RangePrimary};
+use crate::types::{NodeId, Primary, TopicId};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use storage::Storage;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use topic::TopicRuntime;
+
+pub(crate) use crate::range::ack::Pending;
+pub(crate) use read::WatchInner;
+
+/// Payload of one checkpoint entry, at most.
+const CHECKPOINT_PIECE_BYTES: usize = 256 << 10;
+/// Idempotent producers that a range remembers past a checkpoint, at most.
+const PRODUCERS_MAX: usize = 100_000;
+
+/// What a node needs to start.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Data directories, one per disk; the first also holds control state.
+    pub data: Vec<PathBuf>,
+    /// This node's number.
+    pub node_id: i32,
+    /// Rack, if any.
+    pub rack: Option<String>,
+    /// Sizes and times.
+    pub config: NodeConfig,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A data directory cannot be used: in use, another cluster's, a newer format, damaged. Exit code 3.
+    #[error("{0}")]
+    Data(String),
+    /// The control state cannot be read or written.
+    #[error(transparent)]
+    Control(#[from] control::ControlError),
+    /// A range cannot be recovered.
+    #[error("topic '{topic}' range {range}: {why}")]
+    Range {
+        /// Topic name.
+        topic: String,
+        /// Range.
+        range: u32,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct Node {
+    inner: Arc<Inner>,
+    recovered: Vec<String>,
+    tasks: TaskTracker,
+}
+
+impl Node {
+    /// Opens the disks, recovers, seals the old segments of all ranges, opens new ones, serves.
+    ///
+    /// Errors: see [`StartError`]; nothing runs then.
+    pub async fn start(options: NodeOptions) -> Result<Node, StartError> {
+        let (inner, recovered) = start::start(options).await?;
+        let tasks = TaskTracker::new();
+        tasks.spawn(maintain::run(inner.clone()));
+        tasks.close();
+        Ok(Node { inner, recovered, tasks })
+    }
+
+    /// The door.
+    pub fn api(&self) -> Api {
+        Api { node: self.inner.clone() }
+    }
+
+    /// What recovery found, lines for the operator.
+    pub fn recovered(&self) -> &[String] {
+        &self.recovered
+    }
+
+    /// Drains, checkpoints, closes the disks.
+    pub async fn stop(self) {
+        self.inner.cancel.cancel();
+        self.tasks.wait().await;
+        self.inner.close().await;
+    }
+}
+
+pub(crate) struct Inner {
+    pub(super) options: NodeOptions,
+    pub(super) cluster_id: String,
+    pub(super) primary: Primary,
+    pub(super) control: Arc<dyn Store>,
+    pub(super) storage: Storage,
+    topics: ArcSwap<HashMap<TopicId, Arc<TopicRuntime>>>,
+    catalog: ArcSwap<Catalog>,
+    /// One change of the layout at a time.
+    pub(super) layout: tokio::sync::Mutex<()>,
+    producer_ids: Mutex<std::ops::Range<i64>>,
+    pub(super) cancel: CancellationToken,
+    pub(super) seal_passes: AtomicU64,
+    pub(super) rolls: AtomicU64,
+    pub(super) dropped: AtomicU64,
+}
+
+impl Inner {
+    pub(super) fn now_ms(&self) -> i64 {
+        self.options.clock.now_ms()
+    }
+
+    pub(super) fn topic(&self, id: TopicId) -> Option<Arc<TopicRuntime>> {
+        self.topics.load().get(&id).cloned()
+    }
+
+    pub(super) fn all_topics(&self) -> Arc<HashMap<TopicId, Arc<TopicRuntime>>> {
+        self.topics.load_full()
+    }
+
+    pub(super) fn change_topics(&self, change: impl Fn(&mut HashMap<TopicId, Arc<TopicRuntime>>)) {
+        self.topics.rcu(|topics| {
+            let mut topics = HashMap::clone(topics);
+            change(&mut topics);
+            topics
+        });
+    }
+
+    pub(super) fn range(&self, at: TopicPartition) -> Option<Arc<RangePrimary>> {
+        self.topics.load().get(&at.topic)?.range_of(at.partition)
+    }
+
+    pub(crate) fn cluster(&self) -> ClusterView {
+        ClusterView {
+            cluster_id: self.cluster_id.clone(),
+            node: self.primary.node,
+            nodes: vec![(self.primary.node, self.options.rack.clone())],
+        }
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    pub(crate) fn range_stats(&self, topic: TopicId) -> Vec<RangeStats> {
+        let state = self.control.read();
+        let Some(control) = state.topics.get(&topic) else { return Vec::new() };
+        let runtime = self.topic(topic);
+        let ranges = runtime.as_ref().map(|t| t.ranges()).unwrap_or_default();
+        let mut rows: Vec<RangeStats> = control
+            .ranges
+            .values()
+            .map(|range| {
+                let live = ranges.iter().find(|r| r.id == range.id);
+                RangeStats {
+                    id: range.id.0,
+                    first: range.span.first,
+                    last: range.span.last,
+                    state: range.state.to_string(),
+                    primary: range.primary().map_or(-1, |p| p.node.0),
+                    segments: range.chain.len(),
+                    bytes: live.map_or(0, |r| stored_bytes(r)),
+                    parents: range.parents.iter().map(|r| r.0).collect(),
+                    children: range.children.iter().map(|r| r.0).collect(),
+                }
+            })
+            .collect();
+        rows.sort_by_key(|row| (row.first, row.id));
+        rows
+    }
+
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let mut out = Vec::new();
+        let mut add = |name, help, counter, labels, value: f64| {
+            out.push(Metric { name, help, counter, labels, value });
+        };
+        let (mut ranges, mut batches, mut bytes, mut checkpoints, mut duplicates, mut blocked) = (0, 0, 0, 0, 0, 0);
+        let mut segments = 0;
+        for topic in self.all_topics().values() {
+            for range in topic.ranges().iter() {
+                let counts = range.counts();
+                ranges += 1;
+                segments += range.segments().len();
+                batches += counts.batches.load(Ordering::Relaxed);
+                bytes += counts.bytes.load(Ordering::Relaxed);
+                checkpoints += counts.checkpoints.load(Ordering::Relaxed);
+                duplicates += counts.duplicates.load(Ordering::Relaxed);
+                blocked += usize::from(matches!(range.phase(), Phase::Blocked(_)));
+            }
+        }
+        add("ranges", "Active ranges led by this node", false, vec![], ranges as f64);
+        add("ranges_blocked", "Ranges that take no writes", false, vec![], blocked as f64);
+        add("segments", "Segments of active ranges", false, vec![], segments as f64);
+        add("entries_appended_total", "Entries appended, own ones included", true, vec![], batches as f64);
+        add("append_bytes_total", "Payload bytes appended", true, vec![], bytes as f64);
+        add("checkpoints_total", "Checkpoints written", true, vec![], checkpoints as f64);
+        add("duplicate_batches_total", "Batches answered as duplicates", true, vec![], duplicates as f64);
+        add("segment_rolls_total", "Segments rolled", true, vec![], self.rolls.load(Ordering::Relaxed) as f64);
+        add(
+            "segments_dropped_total",
+            "Segments dropped by retention",
+            true,
+            vec![],
+            self.dropped.load(Ordering::Relaxed) as f64,
+        );
+        for disk in self.storage.disks() {
+            let label = || vec![("disk", disk.disk_id().to_string())];
+            let stats = disk.stats();
+            for (name, help, counter, value) in [
+                ("journal_bytes_total", "Bytes written to the journal, padding included", true, stats.bytes_written),
+                ("journal_syncs_total", "Durable writes", true, stats.syncs),
+                ("journal_groups_total", "Groups written", true, stats.groups),
+                ("journal_records_total", "Records in them", true, stats.records),
+                ("extents_open", "Extents that take writes", false, stats.extents_open),
+                ("extents_closed", "Extents that hold data", false, stats.extents_closed),
+                ("extents_spare", "Extents ready for reuse", false, stats.extents_spare),
+                ("extents_recycled_total", "Extents reused", true, stats.recycled),
+                ("rewritten_bytes_total", "Bytes rewritten into chunks", true, stats.rewritten),
+            ] {
+                add(name, help, counter, label(), value as f64);
+            }
+        }
+        out
+    }
+
+    pub(crate) fn blocked(&self) -> Vec<String> {
+        let mut reasons = self.storage.dead();
+        for topic in self.all_topics().values() {
+            for range in topic.ranges().iter() {
+                if let Phase::Blocked(why) = range.phase() {
+                    reasons.push(format!("topic '{}' range {}: {why}", topic.name, range.id));
+                }
+            }
+        }
+        reasons
+    }
+
+    /// What primaries need of the node's settings.
+    pub(super) fn limits(&self) -> Limits {
+        let config = &self.options.config;
+        Limits {
+            window: Window { entries: config.window_entries, bytes: config.window_bytes },
+            checkpoint_piece_bytes: CHECKPOINT_PIECE_BYTES,
+            producer_expiration_ms: config.producer_id_expiration_ms,
+            producers_max: PRODUCERS_MAX,
+        }
+    }
+
+    pub(super) fn node(&self) -> NodeId {
+        self.primary.node
+    }
+}
+
+fn stored_bytes(range: &RangePrimary) -> u64 {
+    let log_starts = range.segments().first().and_then(|s| s.starts());
+    let ends: u64 = range.ends().iter().map(|end| end.bytes).sum();
+    let begun: u64 = log_starts.map_or(0, |starts| starts.iter().map(|s| s.bytes).sum());
+    ends.saturating_sub(begun)
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({})", self.primary.node)
+    }
+}

@@ -1,0 +1,207 @@
+//! Reading: partitions to their ranges, stored bytes as they are.
+
+use super::Inner;
+use crate::api::{PartitionOffsets, PartitionRead, Piece, ReadFrom};
+use crate::codec::entry::EntryKind;
+use crate::drive::{FileSlice, Payload, Stored};
+use crate::error::{ReadFailure, TopicPartition};
+use crate::range::primary::{RangePrimary, ReadView};
+use crate::range::read::load;
+use crate::types::Offset;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+impl Inner {
+    pub(crate) fn offsets(&self, at: TopicPartition) -> Result<PartitionOffsets, ReadFailure> {
+        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+        range.view(at.partition).map(|view| offsets_of(&view)).ok_or(ReadFailure::UnknownPartition)
+    }
+
+    pub(crate) async fn read(
+        &self,
+        reads: &[ReadFrom],
+        max_bytes: usize,
+    ) -> Vec<Result<PartitionRead, ReadFailure>> {
+        let mut answers = Vec::with_capacity(reads.len());
+        let mut left = max_bytes;
+        let mut first_whole = true;
+        for one in reads {
+            let answer = self.read_one(one, left, first_whole).await;
+            if let Ok(read) = &answer
+                && read.bytes > 0
+            {
+                first_whole = false;
+                left = left.saturating_sub(read.bytes);
+            }
+            answers.push(answer);
+        }
+        answers
+    }
+
+    async fn read_one(&self, from: &ReadFrom, left: usize, first_whole: bool) -> Result<PartitionRead, ReadFailure> {
+        let at = TopicPartition { topic: from.topic, partition: from.partition };
+        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+        let limit = if first_whole { from.max_bytes.max(1) } else { from.max_bytes.min(left) };
+        let limit = limit.min(left.max(1));
+        let found = range.read(from.partition, from.offset, if left == 0 && !first_whole { 0 } else { limit }).await?;
+        let mut read = PartitionRead {
+            offsets: offsets_of(&found.view),
+            pieces: Vec::with_capacity(found.entries.len() * 2),
+            bytes: 0,
+            next_offset: from.offset,
+        };
+        for stored in found.entries {
+            let len = stored.payload.len();
+            if read.bytes + len > limit && !(first_whole && read.bytes == 0) {
+                break;
+            }
+            read.next_offset = stored.header.last_offset() + 1;
+            if stored.header.kind != EntryKind::Data {
+                continue;
+            }
+            read.bytes += len;
+            push_pieces(&mut read.pieces, stored);
+        }
+        Ok(read)
+    }
+
+    pub(crate) async fn read_own(
+        &self,
+        at: TopicPartition,
+        from: Offset,
+        max_entries: usize,
+    ) -> Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure> {
+        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+        let found = range.read(at.partition, from, OWN_BYTES_MAX).await?;
+        let mut entries = Vec::with_capacity(found.entries.len().min(max_entries));
+        for stored in found.entries.into_iter().take(max_entries) {
+            let (offset, kind) = (stored.header.base_offset, stored.header.kind);
+            entries.push((offset, kind, bytes_of(&range, stored).await?));
+        }
+        Ok(entries)
+    }
+
+    pub(crate) async fn find_timestamp(
+        &self,
+        at: TopicPartition,
+        timestamp: i64,
+    ) -> Result<Option<Bytes>, ReadFailure> {
+        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+        match range.first_at_timestamp(at.partition, timestamp).await? {
+            Some(stored) => bytes_of(&range, stored).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) async fn find_max_timestamp(&self, at: TopicPartition) -> Result<Option<Bytes>, ReadFailure> {
+        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+        match range.first_at_max_timestamp(at.partition).await? {
+            Some(stored) => bytes_of(&range, stored).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn end_of_epoch(
+        &self,
+        at: TopicPartition,
+        epoch: i32,
+    ) -> Result<Option<(i32, Offset)>, ReadFailure> {
+        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+        Ok(range.end_of_epoch(at.partition, epoch))
+    }
+
+    pub(crate) async fn delete_records(
+        &self,
+        at: TopicPartition,
+        before: Option<Offset>,
+    ) -> Result<Offset, ReadFailure> {
+        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+        let view = range.view(at.partition).ok_or(ReadFailure::UnknownPartition)?;
+        let to = before.unwrap_or(view.high_watermark);
+        if to > view.high_watermark || to < 0 {
+            let (log_start, end) = (view.log_start, view.high_watermark);
+            return Err(ReadFailure::OutOfRange { got: to, log_start, end });
+        }
+        if to <= view.log_start {
+            return Ok(view.log_start);
+        }
+        let deadline = Instant::now() + DELETE_TIMEOUT;
+        self.raise_log_starts(&range, &[(at.partition, to)], deadline)
+            .await
+            .map_err(|e| ReadFailure::Storage(e.to_string()))?;
+        Ok(range.view(at.partition).map_or(to, |view| view.log_start))
+    }
+
+    pub(crate) fn watch(&self, partitions: &[TopicPartition]) -> WatchInner {
+        let mut ranges: Vec<Arc<RangePrimary>> = Vec::new();
+        for at in partitions {
+            if ranges.iter().any(|r| r.topic == at.topic && r.span.contains(at.partition)) {
+                continue;
+            }
+            ranges.extend(self.range(*at));
+        }
+        let watch = WatchInner { notify: Arc::new(Notify::new()), ranges };
+        watch.register();
+        watch
+    }
+}
+
+const OWN_BYTES_MAX: usize = 4 << 20;
+const DELETE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// See [`crate::api::Watch`].
+#[derive(Debug)]
+pub(crate) struct WatchInner {
+    notify: Arc<Notify>,
+    ranges: Vec<Arc<RangePrimary>>,
+}
+
+impl WatchInner {
+    fn register(&self) {
+        self.ranges.iter().for_each(|range| range.watch(&self.notify));
+    }
+
+    pub(crate) async fn changed(&mut self) {
+        self.notify.notified().await;
+        self.register();
+    }
+}
+
+fn offsets_of(view: &ReadView) -> PartitionOffsets {
+    PartitionOffsets {
+        log_start: view.log_start,
+        high_watermark: view.high_watermark,
+        last_stable: view.high_watermark,
+        leader_epoch: view.leader_epoch,
+    }
+}
+
+/// Adds a stored batch; slices of one file that lie back to back become one piece.
+fn push_pieces(pieces: &mut Vec<Piece>, stored: Stored) {
+    match stored.payload {
+        Payload::Memory { head, body } => {
+            pieces.extend([head, body].into_iter().filter(|b| !b.is_empty()).map(Piece::Memory));
+        }
+        Payload::File(slice) => {
+            if let Some(Piece::File(before)) = pieces.last_mut()
+                && follows(before, &slice)
+            {
+                before.len += slice.len;
+                return;
+            }
+            pieces.push(Piece::File(slice));
+        }
+    }
+}
+
+fn follows(before: &FileSlice, slice: &FileSlice) -> bool {
+    Arc::ptr_eq(&before.file, &slice.file)
+        && before.position + u64::from(before.len) == slice.position
+        && before.len.checked_add(slice.len).is_some()
+}
+
+async fn bytes_of(range: &RangePrimary, stored: Stored) -> Result<Bytes, ReadFailure> {
+    load(stored.payload).await.map_err(|e| ReadFailure::Storage(format!("topic {}: {e}", range.topic)))
+}

@@ -1,0 +1,130 @@
+//! Ending a range's segment and opening the next: the graceful roll, and the seal of a segment that cannot go on.
+
+use super::Inner;
+use super::topic::TopicRuntime;
+use super::topics::{epochs, stamping};
+use crate::control::command::{Command, Ended, Extend};
+use crate::control::{ControlError, propose_one};
+use crate::range::primary::{Phase, RangePrimary};
+use crate::types::{Address, LogletId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A drain that takes longer is called off; the roll is tried again later (design 5).
+const DRAIN_MAX: Duration = Duration::from_millis(50);
+
+impl Inner {
+    /// Rolls a range gracefully: stop issuing, drain, record the tail, open the next segment. Called off when the
+    /// drain takes too long or the chain moved.
+    pub(super) async fn roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>) {
+        let _layout = self.layout.lock().await;
+        let state = self.control.read();
+        let Some(control) = state.range(topic.id, range.id) else { return };
+        let Some(open) = control.open() else { return };
+        let version = control.version;
+        range.stop_issuing(version);
+        let Some(tail) = range.drain(DRAIN_MAX).await else {
+            range.resume(None);
+            return;
+        };
+        let loglet = open.loglet;
+        match self.extend(topic, range, version, Ended::at(loglet, tail)).await {
+            Ok(()) => {
+                self.rolls.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                tracing::warn!(topic = %topic.name, range = %range.id, error, "roll not recorded");
+                self.after_failed_roll(topic, range, loglet);
+            }
+        }
+    }
+
+    /// R4: the sequencer goes on only if the chain, read again, still has its segment open.
+    fn after_failed_roll(&self, topic: &TopicRuntime, range: &RangePrimary, loglet: LogletId) {
+        let state = self.control.read();
+        let control = state.range(topic.id, range.id);
+        match control.and_then(|r| r.open().map(|open| (r.version, open.loglet))) {
+            Some((version, open)) if open == loglet => range.resume(Some(version)),
+            _ => range.close(Phase::Blocked("its segment was ended by somebody else".into())),
+        }
+    }
+
+    /// Records the end of the open segment and the next one, then opens it on the same primary: everything issued is
+    /// below the tail.
+    async fn extend(
+        &self,
+        topic: &TopicRuntime,
+        range: &Arc<RangePrimary>,
+        version: u64,
+        ended: Ended,
+    ) -> Result<(), String> {
+        let tail = ended.tail;
+        self.propose_extend(topic, range, version, ended).await?;
+        if let Some(last) = range.segments().last() {
+            last.seal(tail);
+        }
+        let state = self.control.read();
+        let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
+        let segment = self.open_segment(control).map_err(|e| e.to_string())?;
+        range.open(segment, &epochs(control), self.now_ms());
+        Ok(())
+    }
+
+    async fn propose_extend(
+        &self,
+        topic: &TopicRuntime,
+        range: &RangePrimary,
+        version: u64,
+        ended: Ended,
+    ) -> Result<(), String> {
+        let state = self.control.read();
+        let control_topic = state.topics.get(&topic.id).ok_or("the topic is gone")?;
+        let expression = self.drive_of(control_topic);
+        let next =
+            self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
+        let command = Extend { topic: topic.id, range: range.id, version, ended: Some(ended), next, now: self.now_ms() };
+        propose_one(&*self.control, Command::Extend(command)).await.map(|_| ()).map_err(|e: ControlError| e.to_string())
+    }
+
+    /// A segment that takes no more writes: seal it where a seal quorum lives, fold the recorded log, go on elsewhere.
+    /// What was in flight is not acknowledged by the old primary; its clients time out and ask again.
+    pub(super) async fn roll_away(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>) -> Result<(), String> {
+        let _layout = self.layout.lock().await;
+        let state = self.control.read();
+        let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
+        let expression = self.drive_of(state.topics.get(&topic.id).ok_or("the topic is gone")?);
+        // Look whether there is a place to go to before anything is fenced.
+        self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
+        let version = control.version;
+        let ended = self.seal(control).await?;
+        let sealed = self.sealed_segments(control, Some(&ended))?;
+        let folded = self.fold(control, &sealed).await?;
+        self.propose_extend(topic, range, version, ended).await?;
+        let state = self.control.read();
+        let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
+        let segment = self.open_segment(control).map_err(|e| e.to_string())?;
+        let limits = self.limits();
+        let config = topic.config.load();
+        let next =
+            RangePrimary::new(topic.id, range.id, limits, stamping(&config), folded, sealed, segment.clone());
+        next.open(segment, &epochs(control), self.now_ms());
+        topic.add(vec![next]);
+        range.close(Phase::Stopping);
+        tracing::info!(topic = %topic.name, range = %range.id, "range goes on in another segment");
+        Ok(())
+    }
+}
+
+impl RangePrimary {
+    /// Waits until nothing is in flight, then gives the tail for the roll; `None` when that takes longer than `most`.
+    async fn drain(&self, most: Duration) -> Option<Address> {
+        let until = tokio::time::Instant::now() + most;
+        while !self.is_idle() {
+            if tokio::time::timeout_at(until, self.wait_for_progress()).await.is_err() {
+                return None;
+            }
+        }
+        self.drained()
+    }
+}

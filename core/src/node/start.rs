@@ -1,0 +1,297 @@
+//! Start and stop of a node: disks, control state, then every range sealed, folded and opened again in one commit.
+
+use super::storage::Storage;
+use super::topic::TopicRuntime;
+use super::topics::{epochs, stamping};
+use super::{Inner, NodeOptions, StartError};
+use crate::config::topic::TopicConfig;
+use crate::control::command::{Command, Ended, Reply, Restart, RestartRange};
+use crate::control::local::LocalStore;
+use crate::control::state::{Range, Topic};
+use crate::control::{ControlError, Store, propose_one};
+use crate::range::primary::{Phase, RangePrimary};
+use crate::range::segment::Segment;
+use crate::range::state::RangeState;
+use crate::store::{DiskStore, MemoryStore, RecoveryReport, StoreConfig, TailBudget};
+use crate::types::{DiskId, LogletId, NodeId, Primary, RangeId, TopicId};
+use futures_util::StreamExt;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// File of the control state in the first data directory.
+const CONTROL_FILE: &str = "control.redb";
+/// Ranges that are folded at the same time.
+const FOLDS_AT_ONCE: usize = 16;
+const JOURNAL_AUTO_MAX: u64 = 4 << 30;
+const RESERVE_AUTO_MIN: u64 = 256 << 20;
+const CLOSE_MAX: Duration = Duration::from_secs(8);
+
+pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<String>), StartError> {
+    let node = NodeId(options.node_id);
+    let tail = TailBudget::new(usize::try_from(options.config.memory_tail_bytes).unwrap_or(usize::MAX));
+    let (disks, reports) = open_disks(&options, &tail).await?;
+    let (Some(first), Some(dir)) = (disks.first(), options.data.first()) else {
+        return Err(StartError::Data("no data directory is given".into()));
+    };
+    let cluster_id = first.cluster_id();
+    let path = dir.join(CONTROL_FILE);
+    let control: Arc<dyn Store> = Arc::new(blocking(move || LocalStore::open(&path)).await??);
+    let ids: Vec<DiskId> = disks.iter().map(|d| d.disk_id()).collect();
+    let now = options.clock.now_ms();
+    let reply = propose_one(&*control, Command::StartNode { node, disks: ids, now }).await?;
+    let Reply::Started { generation } = reply else {
+        return Err(StartError::Data("the control state did not answer the start".into()));
+    };
+    let memory = MemoryStore::new().map_err(|e| StartError::Data(format!("memory drive: {e}")))?;
+    let inner = Arc::new(Inner {
+        cluster_id: cluster_id.to_string(),
+        primary: Primary { node, generation },
+        control,
+        storage: Storage::new(node, disks, options.data.clone(), memory),
+        options,
+        topics: Default::default(),
+        catalog: Default::default(),
+        layout: Default::default(),
+        producer_ids: parking_lot::Mutex::new(0..0),
+        cancel: CancellationToken::new(),
+        rolls: Default::default(),
+        dropped: Default::default(),
+        seal_passes: Default::default(),
+    });
+    inner.bury().await;
+    let ranges = inner.recover_ranges().await?;
+    let mut lines: Vec<String> = reports
+        .iter()
+        .zip(&inner.options.data)
+        .flat_map(|(report, dir)| {
+            let found = format!(
+                "{}: {} extents ({} read whole), {} entries, {} bytes of an unfinished write cut",
+                dir.display(),
+                report.extents,
+                report.scanned,
+                report.entries,
+                report.torn_bytes
+            );
+            let damage = report.damage.iter().map(|d| format!("{}: DAMAGE {d}", dir.display()));
+            std::iter::once(found).chain(damage).collect::<Vec<_>>()
+        })
+        .collect();
+    lines.push(format!("{} topics, {ranges} ranges, generation {generation}", inner.all_topics().len()));
+    Ok((inner, lines))
+}
+
+async fn open_disks(
+    options: &NodeOptions,
+    tail: &Arc<TailBudget>,
+) -> Result<(Vec<Arc<DiskStore>>, Vec<RecoveryReport>), StartError> {
+    let mut cluster_id = None;
+    let (mut disks, mut reports) = (Vec::new(), Vec::new());
+    for dir in &options.data {
+        let config = StoreConfig {
+            dir: dir.clone(),
+            cluster_id,
+            node_id: NodeId(options.node_id),
+            extent_bytes: options.config.extent_bytes,
+            tail_bytes: tail.clone(),
+            journal_bytes: options.config.journal_bytes.unwrap_or_else(|| share(dir, 20, JOURNAL_AUTO_MAX, u64::min)),
+            reserve_bytes: options.config.disk_reserve_bytes.unwrap_or_else(|| share(dir, 50, RESERVE_AUTO_MIN, u64::max)),
+            faults: None,
+        };
+        let shown = dir.display().to_string();
+        let opened = blocking(move || DiskStore::open(config)).await?;
+        let (disk, report) = opened.map_err(|e| StartError::Data(format!("data directory {shown}: {e}")))?;
+        cluster_id = Some(disk.cluster_id());
+        disks.push(disk);
+        reports.push(report);
+    }
+    Ok((disks, reports))
+}
+
+/// One `part`th of the disk that holds `dir`, bounded by `bound`.
+fn share(dir: &Path, part: u64, bound: u64, choose: fn(u64, u64) -> u64) -> u64 {
+    let existing = dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("."));
+    match rustix::fs::statvfs(existing) {
+        Ok(disk) => choose(disk.f_blocks.saturating_mul(disk.f_frsize) / part, bound),
+        Err(_) => bound,
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StartError> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| StartError::Data(format!("start-up task ended: {e}")))
+}
+
+/// A range that was sealed and folded and waits for its next segment.
+struct Folded {
+    topic: TopicId,
+    range: Arc<Range>,
+    ended: Option<Ended>,
+    sealed: Vec<Arc<Segment>>,
+    state: RangeState,
+}
+
+impl Inner {
+    /// Seals and folds all ranges, records the ends and the next segments in one commit, opens them (R14).
+    async fn recover_ranges(self: &Arc<Self>) -> Result<usize, StartError> {
+        let state = self.control.read();
+        let all: Vec<(Arc<Topic>, Arc<Range>)> = state
+            .topics
+            .values()
+            .flat_map(|topic| topic.live_ranges().map(|range| (topic.clone(), range.clone())))
+            .collect();
+        let mut folding = futures_util::stream::iter(all)
+            .map(|(topic, range)| async move {
+                let folded = self.seal_and_fold(&topic, &range).await;
+                folded.map_err(|why| (topic, range, why))
+            })
+            .buffer_unordered(FOLDS_AT_ONCE);
+        let (mut folded, mut blocked) = (Vec::new(), Vec::new());
+        while let Some(one) = folding.next().await {
+            match one {
+                Ok(one) => folded.push(one),
+                Err((topic, range, why)) => {
+                    tracing::error!(topic = %topic.name, range = %range.id, why, "range stays blocked");
+                    blocked.push((topic, range, why));
+                }
+            }
+        }
+        drop(folding);
+        self.record_restart(&folded).await?;
+        let state = self.control.read();
+        let mut by_topic: HashMap<TopicId, Vec<Arc<RangePrimary>>> = HashMap::new();
+        let count = folded.len();
+        for one in folded {
+            let topic = state.topics.get(&one.topic).ok_or_else(gone)?;
+            let primary = self.reopen(topic, one)?;
+            by_topic.entry(topic.id).or_default().push(primary);
+        }
+        for (topic, range, why) in blocked {
+            let primary = self.stay_blocked(&topic, &range, why)?;
+            by_topic.entry(topic.id).or_default().push(primary);
+        }
+        self.change_topics(|topics| topics.clear());
+        for topic in state.topics.values() {
+            let config = self.config_of(topic)?;
+            let ranges = by_topic.remove(&topic.id).unwrap_or_default();
+            let runtime = Arc::new(TopicRuntime::new(topic.id, topic.name.as_str().into(), config, ranges));
+            self.change_topics(|topics| {
+                topics.insert(topic.id, runtime.clone());
+            });
+        }
+        self.refresh_catalog();
+        Ok(count)
+    }
+
+    async fn seal_and_fold(&self, topic: &Topic, range: &Arc<Range>) -> Result<Folded, String> {
+        let ended = if range.open().is_some() { Some(self.seal(range).await?) } else { None };
+        let sealed = self.sealed_segments(range, ended.as_ref())?;
+        let state = self.fold(range, &sealed).await?;
+        Ok(Folded { topic: topic.id, range: range.clone(), ended, sealed, state })
+    }
+
+    async fn record_restart(&self, folded: &[Folded]) -> Result<(), StartError> {
+        let state = self.control.read();
+        let mut rows = Vec::with_capacity(folded.len());
+        for (n, one) in (0u64..).zip(folded) {
+            let Some(ended) = one.ended.clone() else { continue };
+            let topic = state.topics.get(&one.topic).ok_or_else(gone)?;
+            let seed = LogletId(state.counters.next_loglet + n);
+            let next = self.new_segment(&self.drive_of(topic), seed).map_err(|e| StartError::Range {
+                topic: topic.name.clone(),
+                range: one.range.id.0,
+                why: e.to_string(),
+            })?;
+            rows.push(RestartRange {
+                topic: one.topic,
+                range: one.range.id,
+                version: one.range.version,
+                ended,
+                drive: next.drive,
+                window: next.window,
+                seal_mode: next.seal_mode,
+            });
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let restart = Restart { primary: self.primary, ranges: rows, now: self.now_ms() };
+        propose_one(&*self.control, Command::Restart(restart)).await?;
+        Ok(())
+    }
+
+    fn reopen(&self, topic: &Topic, one: Folded) -> Result<Arc<RangePrimary>, StartError> {
+        let range = topic.ranges.get(&one.range.id).ok_or_else(gone)?;
+        let segment = self.open_segment(range).map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
+        let limits = self.limits();
+        let stamping = stamping(&self.config_of(topic)?);
+        let primary =
+            RangePrimary::new(topic.id, range.id, limits, stamping, one.state, one.sealed, segment.clone());
+        primary.open(segment, &epochs(range), self.now_ms());
+        Ok(primary)
+    }
+
+    /// A range whose disks are not there or damaged: known, refused, reported; others go on.
+    fn stay_blocked(&self, topic: &Topic, range: &Range, why: String) -> Result<Arc<RangePrimary>, StartError> {
+        let limits = self.limits();
+        let memory = crate::drive::spec::DriveSpec::Memory { node: self.node() };
+        let drive = self
+            .storage
+            .open(LogletId(u64::MAX), &memory)
+            .map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
+        let nowhere = Arc::new(Segment::new(LogletId(u64::MAX), 0, drive, self.now_ms(), None));
+        let primary = RangePrimary::new(
+            topic.id,
+            range.id,
+            limits,
+            stamping(&self.config_of(topic)?),
+            RangeState::new(range.span),
+            Vec::new(),
+            nowhere,
+        );
+        primary.close(Phase::Blocked(why));
+        Ok(primary)
+    }
+
+    fn config_of(&self, topic: &Topic) -> Result<TopicConfig, StartError> {
+        TopicConfig::new(&topic.configs, &self.options.config)
+            .map_err(|e| StartError::Data(format!("topic '{}': {e}", topic.name)))
+    }
+
+    fn range_error(&self, topic: &Topic, range: RangeId, why: String) -> StartError {
+        StartError::Range { topic: topic.name.clone(), range: range.0, why }
+    }
+
+    /// Takes no more appends, lets what is in flight end, checkpoints what changed, closes the disks.
+    pub(super) async fn close(&self) {
+        let until = tokio::time::Instant::now() + CLOSE_MAX;
+        let _layout = self.layout.lock().await;
+        for topic in self.all_topics().values() {
+            for range in topic.ranges().iter() {
+                if range.unfolded().0 > 0 {
+                    range.checkpoint(self.now_ms());
+                }
+                range.close(Phase::Stopping);
+            }
+        }
+        for topic in self.all_topics().values() {
+            for range in topic.ranges().iter() {
+                while !range.is_idle() {
+                    if tokio::time::timeout_at(until, range.wait_for_progress()).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        for disk in self.storage.disks() {
+            if let Err(error) = disk.close().await {
+                tracing::error!(%error, "disk not closed cleanly; the next start recovers it");
+            }
+        }
+    }
+}
+
+fn gone() -> StartError {
+    StartError::Control(ControlError::Closed)
+}

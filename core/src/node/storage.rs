@@ -1,0 +1,78 @@
+//! The node's disks and memory as places for the leaves of drive trees.
+
+use crate::drive::spec::{DriveExpr, DriveSpec};
+use crate::drive::{LogDrive, expr};
+use crate::store::{DiskHealth, DiskStore, MemoryStore};
+use crate::types::{DiskId, LeafId, LogletId, NodeId};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// All places of this node that can hold entries.
+pub(super) struct Storage {
+    node: NodeId,
+    /// In the order of the data directories.
+    disks: Vec<Arc<DiskStore>>,
+    dirs: Vec<PathBuf>,
+    memory: Arc<MemoryStore>,
+}
+
+impl Storage {
+    pub(super) fn new(node: NodeId, disks: Vec<Arc<DiskStore>>, dirs: Vec<PathBuf>, memory: Arc<MemoryStore>) -> Storage {
+        Storage { node, disks, dirs, memory }
+    }
+
+    pub(super) fn disks(&self) -> &[Arc<DiskStore>] {
+        &self.disks
+    }
+
+    /// Builds a segment's drive tree over this node's leaves.
+    pub(super) fn open(&self, loglet: LogletId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, String> {
+        self.leaf(LeafId { loglet, leaf: 0 }, spec)
+    }
+
+    fn leaf(&self, leaf: LeafId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, String> {
+        match spec {
+            DriveSpec::Memory { node } if *node == self.node => Ok(self.memory.drive(leaf)),
+            DriveSpec::Disk { node, disk } if *node == self.node => {
+                let store = self.disks.iter().find(|d| d.disk_id() == *disk);
+                let store = store.ok_or_else(|| format!("leaf {leaf}: disk {disk} is not here"))?;
+                Ok(store.drive(leaf))
+            }
+            other => Err(format!("leaf {leaf}: {other:?} is not a place of this node")),
+        }
+    }
+
+    /// Places an expression on the disks that live; `seed` spreads segments over them.
+    pub(super) fn place(&self, expression: &DriveExpr, seed: LogletId) -> Result<DriveSpec, expr::PlaceError> {
+        let live: Vec<DiskId> = self.disks.iter().filter(|d| !is_dead(d)).map(|d| d.disk_id()).collect();
+        expr::place(expression, self.node, &live, seed)
+    }
+
+    /// Deletes what is stored of loglets that a tombstone names.
+    pub(super) fn discard(&self, loglet: LogletId) {
+        self.memory.discard(loglet);
+        for disk in &self.disks {
+            disk.discard(loglet);
+        }
+    }
+
+    /// Disks that are dead, with the reason.
+    pub(super) fn dead(&self) -> Vec<String> {
+        self.disks
+            .iter()
+            .zip(&self.dirs)
+            .filter_map(|(disk, dir)| {
+                let named = format!("disk {} ({})", disk.disk_id(), dir.display());
+                match disk.health() {
+                    DiskHealth::Live => None,
+                    DiskHealth::Full(why) => Some(format!("{named} is full: {why}")),
+                    DiskHealth::Dead(why) => Some(format!("{named} is dead: {why}")),
+                }
+            })
+            .collect()
+    }
+}
+
+fn is_dead(disk: &DiskStore) -> bool {
+    matches!(disk.health(), DiskHealth::Dead(_))
+}

@@ -1,0 +1,48 @@
+//! A topic as this node serves it: its ranges' primaries and its typed configs.
+
+use crate::config::topic::TopicConfig;
+use crate::range::primary::RangePrimary;
+use crate::types::{Partition, TopicId};
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+
+pub(super) struct TopicRuntime {
+    pub(super) id: TopicId,
+    pub(super) name: Arc<str>,
+    pub(super) config: ArcSwap<TopicConfig>,
+    /// In order of partitions.
+    ranges: ArcSwap<Vec<Arc<RangePrimary>>>,
+}
+
+impl TopicRuntime {
+    pub(super) fn new(id: TopicId, name: Arc<str>, config: TopicConfig, ranges: Vec<Arc<RangePrimary>>) -> TopicRuntime {
+        let topic = TopicRuntime {
+            id,
+            name,
+            config: ArcSwap::from_pointee(config),
+            ranges: ArcSwap::from_pointee(Vec::new()),
+        };
+        topic.add(ranges);
+        topic
+    }
+
+    pub(super) fn ranges(&self) -> Arc<Vec<Arc<RangePrimary>>> {
+        self.ranges.load_full()
+    }
+
+    /// The range that holds `partition`.
+    pub(super) fn range_of(&self, partition: Partition) -> Option<Arc<RangePrimary>> {
+        let ranges = self.ranges.load();
+        let at = ranges.partition_point(|r| r.span.last < partition);
+        ranges.get(at).filter(|r| r.span.contains(partition)).cloned()
+    }
+
+    /// Adds ranges, each in place of one of the same id.
+    pub(super) fn add(&self, more: Vec<Arc<RangePrimary>>) {
+        let mut ranges = Vec::clone(&self.ranges.load());
+        ranges.retain(|old| more.iter().all(|new| new.id != old.id));
+        ranges.extend(more);
+        ranges.sort_by_key(|r| r.span.first);
+        self.ranges.store(Arc::new(ranges));
+    }
+}

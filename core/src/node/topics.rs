@@ -1,0 +1,317 @@
+//! Topic commands: checked, recorded in control state, then put into service.
+
+use super::Inner;
+use super::topic::TopicRuntime;
+use crate::api::{NewTopic, TopicView};
+use crate::config::ConfigError;
+use crate::config::topic::{self, TopicConfig};
+use crate::control::command::{
+    AlterConfigs, Command, CreatePartitions, CreateTopic, DriveChange, NewSegment, Refusal, Reply,
+};
+use crate::control::state::{Range, State, Topic};
+use crate::control::{ControlError, propose_one};
+use crate::drive::expr;
+use crate::drive::spec::DriveExpr;
+use crate::error::TopicError;
+use crate::range::primary::{Phase, RangePrimary, Stamping};
+use crate::range::segment::Segment;
+use crate::range::state::RangeState;
+use crate::types::{LogletId, RangeId, Span, TopicId};
+use crate::virtual_log::chain::SealMode;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use uuid::Uuid;
+
+const PRODUCER_ID_BLOCK: u32 = 1000;
+
+impl Inner {
+    pub(crate) async fn create_topic(&self, new: NewTopic) -> Result<Arc<TopicView>, TopicError> {
+        let partitions = new.partitions.unwrap_or(self.options.config.num_partitions);
+        let replication_factor = new.replication_factor.unwrap_or(self.options.config.default_replication_factor);
+        if replication_factor < 1 {
+            return Err(TopicError::InvalidReplication(format!(
+                "replication factor {replication_factor} asked for; it must be 1 or more, or -1 for the default"
+            )));
+        }
+        if replication_factor > 1 && !self.options.config.replication_lenient.unwrap_or(true) {
+            return Err(TopicError::InvalidReplication(format!(
+                "replication factor {replication_factor} is larger than the number of nodes, 1"
+            )));
+        }
+        topic::check(&new.configs).map_err(invalid_config)?;
+        let drive = own_drive(&new.configs)?;
+        let layout = self.layout.lock().await;
+        let state = self.control.read();
+        let seed = LogletId(state.counters.next_loglet);
+        let expression = self.drive_for(drive.as_ref(), replication_factor, &new.configs);
+        let segment = self.new_segment(&expression, seed)?;
+        let ranges = u32::try_from(partitions.max(1)).unwrap_or(1).min(self.options.config.ranges_initial.unwrap_or(1));
+        let command = CreateTopic {
+            id: TopicId(Uuid::new_v4()),
+            name: new.name,
+            partitions,
+            ranges,
+            replication_factor,
+            drive,
+            configs: new.configs,
+            internal: new.internal,
+            segments: vec![segment; ranges as usize],
+            now: self.now_ms(),
+        };
+        let id = command.id;
+        if new.validate_only {
+            return would_apply(&state, &Command::CreateTopic(command)).map(|()| {
+                let mut view = TopicView::preview(id, partitions, replication_factor, expression);
+                view.internal = new.internal;
+                Arc::new(view)
+            });
+        }
+        propose_one(&*self.control, Command::CreateTopic(command)).await.map_err(control_error)?;
+        let topic = self.control.read().topics.get(&id).cloned().ok_or(TopicError::Unknown)?;
+        let config = TopicConfig::new(&topic.configs, &self.options.config).map_err(invalid_config)?;
+        let ranges = self.open_new_ranges(&topic, &config, topic.live_ranges().map(|r| r.id).collect())?;
+        let runtime = TopicRuntime::new(id, topic.name.as_str().into(), config, ranges);
+        let runtime = Arc::new(runtime);
+        self.change_topics(|topics| {
+            topics.insert(id, runtime.clone());
+        });
+        self.refresh_catalog();
+        drop(layout);
+        self.catalog().by_id.get(&id).cloned().ok_or(TopicError::Unknown)
+    }
+
+    pub(crate) async fn delete_topic(&self, id: TopicId) -> Result<(), TopicError> {
+        let _layout = self.layout.lock().await;
+        let command = Command::DeleteTopic { topic: id, now: self.now_ms() };
+        propose_one(&*self.control, command).await.map_err(control_error)?;
+        let runtime = self.topic(id);
+        self.change_topics(|topics| {
+            topics.remove(&id);
+        });
+        self.refresh_catalog();
+        if let Some(runtime) = runtime {
+            runtime.ranges().iter().for_each(|range| range.close(Phase::Gone));
+        }
+        self.bury().await;
+        Ok(())
+    }
+
+    pub(crate) async fn create_partitions(
+        &self,
+        id: TopicId,
+        total: i32,
+        validate_only: bool,
+    ) -> Result<(), TopicError> {
+        let _layout = self.layout.lock().await;
+        let state = self.control.read();
+        let topic = state.topics.get(&id).ok_or(TopicError::Unknown)?;
+        let expression = self.drive_of(topic);
+        let segment = self.new_segment(&expression, LogletId(state.counters.next_loglet))?;
+        let command = Command::CreatePartitions(CreatePartitions {
+            topic: id,
+            total,
+            ranges: 1,
+            segments: vec![segment],
+            now: self.now_ms(),
+        });
+        if validate_only {
+            return would_apply(&state, &command);
+        }
+        let reply = propose_one(&*self.control, command).await.map_err(control_error)?;
+        let created = match reply {
+            Reply::Created(ranges) => ranges.into_iter().map(|(range, _)| range).collect(),
+            _ => Vec::new(),
+        };
+        let topic = self.control.read().topics.get(&id).cloned().ok_or(TopicError::Unknown)?;
+        let runtime = self.topic(id).ok_or(TopicError::Unknown)?;
+        let ranges = self.open_new_ranges(&topic, &runtime.config.load(), created)?;
+        runtime.add(ranges);
+        self.refresh_catalog();
+        Ok(())
+    }
+
+    pub(crate) async fn alter_topic_configs(
+        &self,
+        id: TopicId,
+        changes: Vec<(String, Option<String>)>,
+        validate_only: bool,
+    ) -> Result<(), TopicError> {
+        let _layout = self.layout.lock().await;
+        let state = self.control.read();
+        let topic = state.topics.get(&id).ok_or(TopicError::Unknown)?;
+        let mut configs = topic.configs.clone();
+        for (name, value) in &changes {
+            match value {
+                Some(value) => configs.insert(name.clone(), value.clone()),
+                None => configs.remove(name),
+            };
+        }
+        topic::check(&configs).map_err(invalid_config)?;
+        let drive = own_drive(&configs)?;
+        if let Some(expression) = &drive {
+            self.new_segment(expression, LogletId(state.counters.next_loglet))?;
+        }
+        let command = Command::AlterConfigs(AlterConfigs {
+            topic: id,
+            version: Some(topic.version),
+            changes: changes.into_iter().collect::<BTreeMap<_, _>>(),
+            drive: drive.map_or(DriveChange::Clear, DriveChange::Set),
+        });
+        if validate_only {
+            return would_apply(&state, &command);
+        }
+        propose_one(&*self.control, command).await.map_err(control_error)?;
+        let config = TopicConfig::new(&configs, &self.options.config).map_err(invalid_config)?;
+        if let Some(runtime) = self.topic(id) {
+            runtime.ranges().iter().for_each(|range| range.set_stamping(stamping(&config)));
+            runtime.config.store(Arc::new(config));
+        }
+        self.refresh_catalog();
+        Ok(())
+    }
+
+    pub(crate) async fn new_producer_id(&self) -> Result<i64, TopicError> {
+        loop {
+            if let Some(id) = self.producer_ids.lock().next() {
+                return Ok(id);
+            }
+            let command = Command::AllocateProducerIds { count: PRODUCER_ID_BLOCK };
+            if let Reply::ProducerIds { first, count } =
+                propose_one(&*self.control, command).await.map_err(control_error)?
+            {
+                let mut ids = self.producer_ids.lock();
+                if ids.is_empty() {
+                    *ids = first..first + i64::from(count);
+                }
+            }
+        }
+    }
+
+    /// The drive expression of a topic's next segment.
+    pub(super) fn drive_of(&self, topic: &Topic) -> DriveExpr {
+        self.drive_for(topic.drive.as_ref(), topic.replication_factor, &topic.configs)
+    }
+
+    /// A given expression wins; else the node's; else copies on as many disks as asked for and there are.
+    fn drive_for(
+        &self,
+        own: Option<&DriveExpr>,
+        replication_factor: i16,
+        configs: &BTreeMap<String, String>,
+    ) -> DriveExpr {
+        let node = &self.options.config.drive;
+        if let Some(expression) = own.or((*node != DriveExpr::Disk).then_some(node)) {
+            return expression.clone();
+        }
+        let copies = usize::try_from(replication_factor).unwrap_or(1).min(self.storage.disks().len());
+        if copies < 2 {
+            return DriveExpr::Disk;
+        }
+        let in_sync: usize = configs.get("min.insync.replicas").and_then(|v| v.parse().ok()).unwrap_or(1);
+        let write = in_sync.max(copies / 2 + 1).min(copies);
+        DriveExpr::Quorum { children: vec![DriveExpr::Disk; copies], write: u8::try_from(write).unwrap_or(u8::MAX) }
+    }
+
+    /// A segment to open on the disks that live.
+    pub(super) fn new_segment(&self, expression: &DriveExpr, seed: LogletId) -> Result<NewSegment, TopicError> {
+        let drive = self.storage.place(expression, seed).map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
+        Ok(NewSegment {
+            drive,
+            window: self.limits().window.entries,
+            seal_mode: SealMode::Fence,
+            primary: self.primary,
+        })
+    }
+
+    /// Primaries of ranges that were just created, open.
+    fn open_new_ranges(
+        &self,
+        topic: &Topic,
+        config: &TopicConfig,
+        ranges: Vec<RangeId>,
+    ) -> Result<Vec<Arc<RangePrimary>>, TopicError> {
+        ranges
+            .into_iter()
+            .filter_map(|id| topic.ranges.get(&id))
+            .map(|range| {
+                let segment = self.open_segment(range)?;
+                let primary = RangePrimary::new(
+                    topic.id,
+                    range.id,
+                    self.limits(),
+                    stamping(config),
+                    RangeState::new(range.span),
+                    Vec::new(),
+                    segment.clone(),
+                );
+                primary.open(segment, &epochs(range), self.now_ms());
+                Ok(primary)
+            })
+            .collect()
+    }
+
+    /// The open segment of a range's chain, with its drive.
+    pub(super) fn open_segment(&self, range: &Range) -> Result<Arc<Segment>, TopicError> {
+        let entry = range.open().ok_or_else(|| TopicError::Control(format!("range {} has no open segment", range.id)))?;
+        let drive =
+            self.storage.open(entry.loglet, &entry.drive).map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
+        Ok(Arc::new(Segment::new(entry.loglet, entry.base, drive, entry.opened_at, None)))
+    }
+
+    /// Deletes what tombstones name and says so.
+    pub(super) async fn bury(&self) {
+        let node = self.node();
+        let loglets: Vec<LogletId> = self.control.read().tombstones_of(node).map(|(id, _)| id).collect();
+        if loglets.is_empty() {
+            return;
+        }
+        loglets.iter().for_each(|loglet| self.storage.discard(*loglet));
+        let command = Command::AckTombstones { node, loglets };
+        if let Err(error) = propose_one(&*self.control, command).await {
+            tracing::warn!(%error, "tombstones stay; they are tried again at the next retention check");
+        }
+    }
+}
+
+/// A range's leader epochs as runs.
+pub(super) fn epochs(range: &Range) -> Vec<(Span, i32)> {
+    range.epochs.iter().map(|run| (Span { first: run.first, last: run.last }, run.epoch)).collect()
+}
+
+/// What a topic's configs mean for sequencing.
+pub(super) fn stamping(config: &TopicConfig) -> Stamping {
+    Stamping { log_append_time: config.timestamp_type == topic::TimestampType::LogAppendTime }
+}
+
+fn invalid_config(error: ConfigError) -> TopicError {
+    TopicError::InvalidConfig(error.to_string())
+}
+
+fn own_drive(configs: &BTreeMap<String, String>) -> Result<Option<DriveExpr>, TopicError> {
+    match configs.get("rangeway.drive").map(String::as_str) {
+        None | Some("") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|e: expr::ExprError| TopicError::InvalidConfig(e.to_string())),
+    }
+}
+
+pub(super) fn control_error(error: ControlError) -> TopicError {
+    match error {
+        ControlError::Refused { refusal, .. } => topic_error(refusal),
+        other => TopicError::Control(other.to_string()),
+    }
+}
+
+/// What a command would be answered, on a copy of the state.
+fn would_apply(state: &State, command: &Command) -> Result<(), TopicError> {
+    State::clone(state).apply(command).map(|_| ()).map_err(topic_error)
+}
+
+fn topic_error(refusal: Refusal) -> TopicError {
+    match refusal {
+        Refusal::TopicExists { name, .. } => TopicError::Exists(name),
+        Refusal::NameCollides { .. } | Refusal::InvalidName(_) => TopicError::InvalidName(refusal.to_string()),
+        Refusal::UnknownTopic(_) => TopicError::Unknown,
+        Refusal::Partitions { .. } => TopicError::InvalidPartitions(refusal.to_string()),
+        other => TopicError::Control(other.to_string()),
+    }
+}

@@ -1,0 +1,128 @@
+//! Who waits for appended batches: one [`Ack`] per request, told by the ranges as entries complete.
+
+use crate::error::AppendError;
+use crate::types::Offset;
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Instant;
+
+/// Outcome of one batch, as the range knows it when it is sequenced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Issued {
+    /// Numbered; good once durable.
+    Ok {
+        /// Offset of its first record.
+        base_offset: Offset,
+        /// The partition's log start.
+        log_start: Offset,
+        /// Broker time that was stamped, else -1.
+        log_append_time: i64,
+    },
+    /// Refused before it was numbered.
+    Err(AppendError),
+}
+
+/// Counts a request's batches that are not durable yet and wakes its waiter at the last one.
+#[derive(Debug, Default)]
+pub struct Ack {
+    open: AtomicUsize,
+    failed: Mutex<Vec<(usize, AppendError)>>,
+    waker: AtomicWaker,
+}
+
+/// One batch's share in an [`Ack`].
+#[derive(Clone, Debug)]
+pub struct AckSlot {
+    ack: Arc<Ack>,
+    index: usize,
+}
+
+impl Ack {
+    /// A share for batch `index`; it must be resolved once.
+    pub fn slot(self: &Arc<Self>, index: usize) -> AckSlot {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        AckSlot { ack: self.clone(), index }
+    }
+
+    fn is_done(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
+    }
+}
+
+impl AckSlot {
+    /// The batch is durable.
+    pub fn done(self) {
+        self.close();
+    }
+
+    /// The batch will not be: `error` is its outcome.
+    pub fn fail(self, error: AppendError) {
+        self.ack.failed.lock().push((self.index, error));
+        self.close();
+    }
+
+    fn close(self) {
+        let before = self.ack.open.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a batch was resolved twice");
+        if before == 1 {
+            self.ack.waker.wake();
+        }
+    }
+}
+
+/// A request's batches: outcomes fixed when they were sequenced, and the ack that says when they hold.
+#[derive(Debug)]
+pub struct Pending {
+    issued: Vec<Issued>,
+    ack: Arc<Ack>,
+}
+
+impl Pending {
+    /// Waits on `ack` for the batches behind `issued`.
+    pub fn new(issued: Vec<Issued>, ack: Arc<Ack>) -> Pending {
+        Pending { issued, ack }
+    }
+
+    /// All outcomes in order; what is not known at `deadline` is `TimedOut`.
+    pub async fn wait(mut self, deadline: Instant) -> Vec<Issued> {
+        let ack = self.ack.clone();
+        let all_known = poll_fn(move |cx| {
+            if ack.is_done() {
+                return Poll::Ready(());
+            }
+            ack.waker.register(cx.waker());
+            if ack.is_done() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let timed_out = tokio::time::timeout_at(deadline.into(), all_known).await.is_err();
+        if timed_out {
+            return self
+                .take()
+                .into_iter()
+                .map(|one| match one {
+                    Issued::Ok { .. } => Issued::Err(AppendError::TimedOut),
+                    refused => refused,
+                })
+                .collect();
+        }
+        self.take()
+    }
+
+    /// All outcomes, if they are known now.
+    pub fn try_take(&mut self) -> Option<Vec<Issued>> {
+        self.ack.is_done().then(|| self.take())
+    }
+
+    fn take(&mut self) -> Vec<Issued> {
+        let mut issued = std::mem::take(&mut self.issued);
+        for (index, error) in self.ack.failed.lock().drain(..) {
+            if let Some(one) = issued.get_mut(index) {
+                *one = Issued::Err(error);
+            }
+        }
+        issued
+    }
+}

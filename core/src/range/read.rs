@@ -1,0 +1,240 @@
+//! Reading a range by partition and offset across its segments. A read error never looks like the end of the log.
+
+use crate::codec::entry::EntryKind;
+use crate::drive::{ListQuery, Payload, ReadError, ScanQuery, Stored};
+use crate::error::ReadFailure;
+use crate::range::checkpoint;
+use crate::range::primary::{RangePrimary, ReadView};
+use crate::range::segment::{Segment, Start};
+use crate::types::{Address, Offset, Partition};
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+
+/// Entries that one list call may give.
+const LIST_ENTRIES_MAX: usize = 4096;
+
+/// Entries of a partition and what was true when they were looked up.
+#[derive(Debug)]
+pub struct PartitionEntries {
+    /// What the reader may see.
+    pub view: ReadView,
+    /// Entries in offset order, the first one holding or following the offset asked for.
+    pub entries: Vec<Stored>,
+}
+
+impl RangePrimary {
+    /// Entries of `partition` from the one that holds `offset` on, at most `max_bytes` of payload but at least one.
+    ///
+    /// Errors: `OutOfRange` below the log start or above the end; `Storage` for damage, until repaired.
+    pub async fn read(
+        &self,
+        partition: Partition,
+        offset: Offset,
+        max_bytes: usize,
+    ) -> Result<PartitionEntries, ReadFailure> {
+        let view = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
+        let (log_start, end) = (view.log_start, view.high_watermark);
+        if offset < log_start || offset > end {
+            return Err(ReadFailure::OutOfRange { got: offset, log_start, end });
+        }
+        if offset == end || max_bytes == 0 {
+            return Ok(PartitionEntries { view, entries: Vec::new() });
+        }
+        let entries = self.list(&view, partition, offset, max_bytes, LIST_ENTRIES_MAX, None).await?;
+        if entries.is_empty() {
+            // The log start may have risen past the place meanwhile; otherwise something that was acknowledged is gone.
+            let now = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
+            if offset < now.log_start {
+                return Err(ReadFailure::OutOfRange { got: offset, log_start: now.log_start, end });
+            }
+            return Err(ReadFailure::Storage(format!(
+                "topic {} partition {partition}: no entry holds offset {offset}, log start {log_start}, end {end}",
+                self.topic
+            )));
+        }
+        Ok(PartitionEntries { view, entries })
+    }
+
+    /// The first entry at or above the log start whose maximum timestamp is at least `timestamp`.
+    pub async fn first_at_timestamp(
+        &self,
+        partition: Partition,
+        timestamp: i64,
+    ) -> Result<Option<Stored>, ReadFailure> {
+        let view = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
+        let mut found = self.list(&view, partition, view.log_start, usize::MAX, 1, Some(timestamp)).await?;
+        Ok(found.pop())
+    }
+
+    /// The first entry that holds the partition's largest timestamp; `None` for a partition without records.
+    pub async fn first_at_max_timestamp(&self, partition: Partition) -> Result<Option<Stored>, ReadFailure> {
+        let index = self.span.index(partition).ok_or(ReadFailure::UnknownPartition)?;
+        let hint = self.ends().get(index).map_or(-1, |end| end.max_timestamp);
+        let mut best = self.first_at_timestamp(partition, hint).await?;
+        if best.is_some() {
+            return Ok(best);
+        }
+        // The largest one ever is below the log start or not complete: climb from one record maximum to the next.
+        let mut above = i64::MIN;
+        while let Some(next) = self.first_at_timestamp(partition, above).await? {
+            let max = next.header.max_timestamp;
+            best = Some(next);
+            let Some(further) = max.checked_add(1) else { break };
+            above = further;
+        }
+        Ok(best)
+    }
+
+    async fn list(
+        &self,
+        view: &ReadView,
+        partition: Partition,
+        offset: Offset,
+        max_bytes: usize,
+        max_entries: usize,
+        min_timestamp: Option<i64>,
+    ) -> Result<Vec<Stored>, ReadFailure> {
+        let segments = self.segments();
+        let mut at = self.segment_of(&segments, partition, offset).await?;
+        let mut found: Vec<Stored> = Vec::new();
+        let mut bytes = 0usize;
+        let mut from = offset;
+        while let Some(segment) = segments.get(at) {
+            // A segment opened after the view was taken holds nothing that the view shows.
+            let below = match segment.tail() {
+                Some(tail) => tail,
+                None if segment.loglet == view.segment.loglet => view.tail,
+                None => Address(0),
+            };
+            let query = ListQuery {
+                partition,
+                from_offset: from,
+                below,
+                max_bytes: max_bytes - bytes,
+                max_entries: max_entries - found.len(),
+                min_timestamp,
+            };
+            let listed = match segment.drive.list_cached(&query) {
+                Some(listed) => listed,
+                None => segment.drive.list(query).await.map_err(|e| unreadable(self, segment, e))?,
+            };
+            for stored in listed {
+                let len = stored.payload.len();
+                if stored.header.base_offset >= view.high_watermark || (!found.is_empty() && bytes + len > max_bytes) {
+                    return Ok(found);
+                }
+                bytes += len;
+                from = stored.header.last_offset() + 1;
+                found.push(stored);
+            }
+            if bytes >= max_bytes || found.len() >= max_entries {
+                return Ok(found);
+            }
+            at += 1;
+        }
+        Ok(found)
+    }
+
+    /// The last segment in which `partition` began at or below `offset`.
+    async fn segment_of(
+        &self,
+        segments: &[Arc<Segment>],
+        partition: Partition,
+        offset: Offset,
+    ) -> Result<usize, ReadFailure> {
+        let index = self.span.index(partition).ok_or(ReadFailure::UnknownPartition)?;
+        let begins = async |segment: &Arc<Segment>| -> Result<bool, ReadFailure> {
+            let starts = self.starts_of(segment).await?;
+            Ok(starts.get(index).is_some_and(|start| start.offset <= offset))
+        };
+        let Some(last) = segments.len().checked_sub(1) else { return Ok(0) };
+        if begins(&segments[last]).await? {
+            return Ok(last);
+        }
+        let (mut low, mut high) = (0, last);
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            if begins(&segments[middle]).await? {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Where the partitions stood when `segment` began: from memory, else from its first checkpoint.
+    pub async fn starts_of(&self, segment: &Arc<Segment>) -> Result<Arc<[Start]>, ReadFailure> {
+        if let Some(starts) = segment.starts() {
+            return Ok(starts);
+        }
+        let below = segment.tail().unwrap_or(Address(0));
+        let pieces = read_checkpoint(segment, Address(0), below).await.map_err(|e| unreadable(self, segment, e))?;
+        let captured = checkpoint::decode(&pieces).map_err(|e| {
+            ReadFailure::Storage(format!("segment {}: first checkpoint: {e}", segment.loglet))
+        })?;
+        let starts: Arc<[Start]> = captured
+            .state
+            .partitions()
+            .map(|(_, p)| Start { offset: p.next, bytes: p.bytes, max_timestamp: p.max_timestamp })
+            .collect();
+        segment.note_starts(starts.clone());
+        Ok(starts)
+    }
+}
+
+/// The pieces of the checkpoint whose first entry is at `first`.
+///
+/// Errors: `Damaged` when an entry between is none of a checkpoint or missing.
+pub async fn read_checkpoint(segment: &Segment, first: Address, below: Address) -> Result<Vec<Bytes>, ReadError> {
+    use crate::codec::entry::CHECKPOINT_LAST;
+    let mut pieces = Vec::new();
+    let mut from = first;
+    loop {
+        let page = segment.drive.scan(ScanQuery { from, below, max_entries: 64 }).await?;
+        if page.is_empty() {
+            return Err(ReadError::Damaged(format!("segment {}: checkpoint at {first} has no end", segment.loglet)));
+        }
+        for stored in page {
+            if stored.header.kind != EntryKind::Checkpoint || stored.header.address != from {
+                return Err(ReadError::Damaged(format!("segment {}: no checkpoint entry at {from}", segment.loglet)));
+            }
+            let last = stored.header.flags & CHECKPOINT_LAST != 0;
+            pieces.push(load(stored.payload).await?);
+            from = from.plus(1);
+            if last {
+                return Ok(pieces);
+            }
+        }
+    }
+}
+
+/// A payload as one piece of memory.
+pub async fn load(payload: Payload) -> Result<Bytes, ReadError> {
+    match payload {
+        Payload::Memory { head, body } if head.is_empty() => Ok(body),
+        Payload::Memory { head, body } => {
+            let mut joined = BytesMut::with_capacity(head.len() + body.len());
+            joined.extend_from_slice(&head);
+            joined.extend_from_slice(&body);
+            Ok(joined.freeze())
+        }
+        Payload::File(slice) => {
+            let read = tokio::task::spawn_blocking(move || {
+                let mut buffer = vec![0u8; slice.len as usize];
+                std::os::unix::fs::FileExt::read_exact_at(&*slice.file, &mut buffer, slice.position)
+                    .map(|()| Bytes::from(buffer))
+            });
+            match read.await {
+                Ok(Ok(bytes)) => Ok(bytes),
+                Ok(Err(e)) => Err(ReadError::Unavailable(e.to_string())),
+                Err(e) => Err(ReadError::Unavailable(e.to_string())),
+            }
+        }
+    }
+}
+
+fn unreadable(range: &RangePrimary, segment: &Segment, error: ReadError) -> ReadFailure {
+    tracing::warn!(topic = %range.topic, range = %range.id, segment = %segment.loglet, %error, "read failed");
+    ReadFailure::Storage(format!("topic {} range {} segment {}: {error}", range.topic, range.id, segment.loglet))
+}

@@ -1,0 +1,36 @@
+//! Wake-ups of long polls: cheap while nobody waits.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use tokio::sync::Notify;
+
+/// Who wants to know of the next readable entry of a range.
+#[derive(Debug, Default)]
+pub struct Watchers {
+    any: AtomicBool,
+    list: Mutex<Vec<Weak<Notify>>>,
+}
+
+impl Watchers {
+    /// Wakes `who` once, at the next change.
+    pub fn register(&self, who: &Arc<Notify>) {
+        let mut list = self.list.lock();
+        if list.len() >= 64 && list.len().is_power_of_two() {
+            list.retain(|one| one.strong_count() > 0);
+        }
+        list.push(Arc::downgrade(who));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Wakes all who registered.
+    pub fn wake(&self) {
+        if !self.any.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let woken = std::mem::take(&mut *self.list.lock());
+        for who in woken.iter().filter_map(Weak::upgrade) {
+            who.notify_one();
+        }
+    }
+}
