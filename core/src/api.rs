@@ -5,11 +5,11 @@ pub use crate::codec::batch;
 pub use crate::codec::crc32c;
 pub use crate::codec::entry::EntryKind;
 pub use crate::drive::FileSlice;
+pub use crate::drive::spec::{DriveExpr, DriveSpec};
 /// Outcome of one batch.
 pub use crate::range::ack::Issued as Appended;
 /// One batch to append: already checked by the gateway (magic, CRC, lengths, counts).
 pub use crate::range::primary::Batch as AppendBatch;
-pub use crate::drive::spec::{DriveExpr, DriveSpec};
 
 use crate::error::{AppendError, ReadFailure, TopicError, TopicPartition};
 use crate::types::{NodeId, Offset, Partition, RangeId, Span, TopicId};
@@ -56,7 +56,12 @@ pub struct RangeView {
 
 impl TopicView {
     /// What a topic would be, for a request that only checks.
-    pub(crate) fn preview(id: TopicId, partitions: i32, replication_factor: i16, drive: DriveExpr) -> TopicView {
+    pub(crate) fn preview(
+        id: TopicId,
+        partitions: i32,
+        replication_factor: i16,
+        drive: DriveExpr,
+    ) -> TopicView {
         TopicView {
             id,
             name: "".into(),

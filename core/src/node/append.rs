@@ -22,10 +22,13 @@ impl Inner {
         let runtime = self.topic(topic);
         for (i, batch) in batches.iter().enumerate() {
             if batch.bytes.len() < BATCH_HEAD_LEN {
-                issued[i] = Some(Issued::Err(AppendError::Invalid("a batch is shorter than its head".into())));
+                issued[i] =
+                    Some(Issued::Err(AppendError::Invalid("a batch is shorter than its head".into())));
                 continue;
             }
-            if let Some((_, which)) = groups.iter_mut().find(|(range, _)| range.span.contains(batch.partition)) {
+            if let Some((_, which)) =
+                groups.iter_mut().find(|(range, _)| range.span.contains(batch.partition))
+            {
                 which.push(i);
                 continue;
             }
@@ -39,7 +42,8 @@ impl Inner {
         for (range, which) in &groups {
             self.issue_all(range, &batches, which, &ack, &mut issued, deadline).await;
         }
-        let issued = issued.into_iter().map(|one| one.unwrap_or(Issued::Err(AppendError::TimedOut))).collect();
+        let issued =
+            issued.into_iter().map(|one| one.unwrap_or(Issued::Err(AppendError::TimedOut))).collect();
         Pending::new(issued, ack)
     }
 

@@ -41,7 +41,11 @@ fn view(topic: &Topic, drive: DriveExpr) -> TopicView {
             id: range.id,
             span: range.span,
             leader: range.primary().map_or(NodeId(-1), |p| p.node),
-            epochs: range.epochs.iter().map(|run| (Span { first: run.first, last: run.last }, run.epoch)).collect(),
+            epochs: range
+                .epochs
+                .iter()
+                .map(|run| (Span { first: run.first, last: run.last }, run.epoch))
+                .collect(),
         })
         .collect();
     TopicView {

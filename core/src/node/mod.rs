@@ -13,6 +13,9 @@ mod storage;
 mod topic;
 mod topics;
 
+#[cfg(test)]
+mod tests;
+
 use crate::api::{Api, Catalog, ClusterView, Metric, RangeStats};
 use crate::config::node::NodeConfig;
 use crate::control::{self, Store};
@@ -114,12 +117,22 @@ impl Node {
     }
 }
 
+#[cfg(test)]
+impl Node {
+    /// Ends as a kill would, as far as one process can: no drain, no checkpoint, no mark of a clean end.
+    async fn crash(self) {
+        self.inner.cancel.cancel();
+        self.tasks.wait().await;
+        assert_eq!(Arc::strong_count(&self.inner), 1, "nobody else holds the node");
+    }
+}
+
 pub(crate) struct Inner {
     pub(super) options: NodeOptions,
     pub(super) cluster_id: String,
     pub(super) primary: Primary,
     pub(super) control: Arc<dyn Store>,
-    pub(super) storage: Storage,
+    storage: Storage,
     topics: ArcSwap<HashMap<TopicId, Arc<TopicRuntime>>>,
     catalog: ArcSwap<Catalog>,
     /// One change of the layout at a time.
@@ -200,7 +213,8 @@ impl Inner {
         let mut add = |name, help, counter, labels, value: f64| {
             out.push(Metric { name, help, counter, labels, value });
         };
-        let (mut ranges, mut batches, mut bytes, mut checkpoints, mut duplicates, mut blocked) = (0, 0, 0, 0, 0, 0);
+        let (mut ranges, mut batches, mut bytes, mut checkpoints, mut duplicates, mut blocked) =
+            (0, 0, 0, 0, 0, 0);
         let mut segments = 0;
         for topic in self.all_topics().values() {
             for range in topic.ranges().iter() {
@@ -221,7 +235,13 @@ impl Inner {
         add("append_bytes_total", "Payload bytes appended", true, vec![], bytes as f64);
         add("checkpoints_total", "Checkpoints written", true, vec![], checkpoints as f64);
         add("duplicate_batches_total", "Batches answered as duplicates", true, vec![], duplicates as f64);
-        add("segment_rolls_total", "Segments rolled", true, vec![], self.rolls.load(Ordering::Relaxed) as f64);
+        add(
+            "segment_rolls_total",
+            "Segments rolled",
+            true,
+            vec![],
+            self.rolls.load(Ordering::Relaxed) as f64,
+        );
         add(
             "segments_dropped_total",
             "Segments dropped by retention",
@@ -233,7 +253,12 @@ impl Inner {
             let label = || vec![("disk", disk.disk_id().to_string())];
             let stats = disk.stats();
             for (name, help, counter, value) in [
-                ("journal_bytes_total", "Bytes written to the journal, padding included", true, stats.bytes_written),
+                (
+                    "journal_bytes_total",
+                    "Bytes written to the journal, padding included",
+                    true,
+                    stats.bytes_written,
+                ),
                 ("journal_syncs_total", "Durable writes", true, stats.syncs),
                 ("journal_groups_total", "Groups written", true, stats.groups),
                 ("journal_records_total", "Records in them", true, stats.records),

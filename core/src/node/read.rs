@@ -40,12 +40,19 @@ impl Inner {
         answers
     }
 
-    async fn read_one(&self, from: &ReadFrom, left: usize, first_whole: bool) -> Result<PartitionRead, ReadFailure> {
+    async fn read_one(
+        &self,
+        from: &ReadFrom,
+        left: usize,
+        first_whole: bool,
+    ) -> Result<PartitionRead, ReadFailure> {
         let at = TopicPartition { topic: from.topic, partition: from.partition };
         let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
         let limit = if first_whole { from.max_bytes.max(1) } else { from.max_bytes.min(left) };
         let limit = limit.min(left.max(1));
-        let found = range.read(from.partition, from.offset, if left == 0 && !first_whole { 0 } else { limit }).await?;
+        let found = range
+            .read(from.partition, from.offset, if left == 0 && !first_whole { 0 } else { limit })
+            .await?;
         let mut read = PartitionRead {
             offsets: offsets_of(&found.view),
             pieces: Vec::with_capacity(found.entries.len() * 2),

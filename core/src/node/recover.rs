@@ -29,7 +29,11 @@ impl Inner {
 
     /// Segments of a range that are sealed, with their drives; `ended` is the end of the open one if it was sealed just
     /// now and is not in `range` yet.
-    pub(super) fn sealed_segments(&self, range: &Range, ended: Option<&Ended>) -> Result<Vec<Arc<Segment>>, String> {
+    pub(super) fn sealed_segments(
+        &self,
+        range: &Range,
+        ended: Option<&Ended>,
+    ) -> Result<Vec<Arc<Segment>>, String> {
         let tail_of = |entry: &ChainEntry| {
             entry.tail.or_else(|| ended.filter(|e| e.loglet == entry.loglet).map(|e| e.tail))
         };
@@ -67,14 +71,18 @@ impl Inner {
                 }
                 Step::Blank => return Ok(RangeState::new(range.span)),
                 Step::Parents(parents) => {
-                    return Err(format!("its state is in parents {parents:?}, which this version does not fold"));
+                    return Err(format!(
+                        "its state is in parents {parents:?}, which this version does not fold"
+                    ));
                 }
                 Step::Lost if !sealed.iter().any(|s| s.drive.caps().durable) => {
                     tracing::warn!(range = %range.id, "a range of memory drives starts empty: its records went with the process");
                     return Ok(RangeState::new(range.span));
                 }
                 Step::Lost => {
-                    return Err("older segments were dropped and no checkpoint is left; its numbering is lost".into());
+                    return Err(
+                        "older segments were dropped and no checkpoint is left; its numbering is lost".into(),
+                    );
                 }
             }
         }
@@ -110,11 +118,17 @@ async fn run(
         let query = ScanQuery { from, below: segment.tail, max_entries: SCAN_ENTRIES };
         let page = drive.scan(query).await.map_err(|e| e.to_string())?;
         if page.is_empty() {
-            return Err(format!("segment {}: no entry at {from}, below its tail {}", segment.loglet, segment.tail));
+            return Err(format!(
+                "segment {}: no entry at {from}, below its tail {}",
+                segment.loglet, segment.tail
+            ));
         }
         for stored in page {
-            let payload =
-                if Fold::needs_payload(stored.header.kind) { payload(stored.payload).await? } else { Bytes::new() };
+            let payload = if Fold::needs_payload(stored.header.kind) {
+                payload(stored.payload).await?
+            } else {
+                Bytes::new()
+            };
             if let Err(error) = fold.push(&stored.header, &payload) {
                 return Ok(Err(error));
             }

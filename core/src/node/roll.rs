@@ -83,13 +83,27 @@ impl Inner {
         let expression = self.drive_of(control_topic);
         let next =
             self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
-        let command = Extend { topic: topic.id, range: range.id, version, ended: Some(ended), next, now: self.now_ms() };
-        propose_one(&*self.control, Command::Extend(command)).await.map(|_| ()).map_err(|e: ControlError| e.to_string())
+        let command = Extend {
+            topic: topic.id,
+            range: range.id,
+            version,
+            ended: Some(ended),
+            next,
+            now: self.now_ms(),
+        };
+        propose_one(&*self.control, Command::Extend(command))
+            .await
+            .map(|_| ())
+            .map_err(|e: ControlError| e.to_string())
     }
 
     /// A segment that takes no more writes: seal it where a seal quorum lives, fold the recorded log, go on elsewhere.
     /// What was in flight is not acknowledged by the old primary; its clients time out and ask again.
-    pub(super) async fn roll_away(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>) -> Result<(), String> {
+    pub(super) async fn roll_away(
+        &self,
+        topic: &TopicRuntime,
+        range: &Arc<RangePrimary>,
+    ) -> Result<(), String> {
         let _layout = self.layout.lock().await;
         let state = self.control.read();
         let control = state.range(topic.id, range.id).ok_or("the range is gone")?;

@@ -96,8 +96,14 @@ async fn open_disks(
             node_id: NodeId(options.node_id),
             extent_bytes: options.config.extent_bytes,
             tail_bytes: tail.clone(),
-            journal_bytes: options.config.journal_bytes.unwrap_or_else(|| share(dir, 20, JOURNAL_AUTO_MAX, u64::min)),
-            reserve_bytes: options.config.disk_reserve_bytes.unwrap_or_else(|| share(dir, 50, RESERVE_AUTO_MIN, u64::max)),
+            journal_bytes: options
+                .config
+                .journal_bytes
+                .unwrap_or_else(|| share(dir, 20, JOURNAL_AUTO_MAX, u64::min)),
+            reserve_bytes: options
+                .config
+                .disk_reserve_bytes
+                .unwrap_or_else(|| share(dir, 50, RESERVE_AUTO_MIN, u64::max)),
             faults: None,
         };
         let shown = dir.display().to_string();
@@ -223,7 +229,8 @@ impl Inner {
 
     fn reopen(&self, topic: &Topic, one: Folded) -> Result<Arc<RangePrimary>, StartError> {
         let range = topic.ranges.get(&one.range.id).ok_or_else(gone)?;
-        let segment = self.open_segment(range).map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
+        let segment =
+            self.open_segment(range).map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
         let limits = self.limits();
         let stamping = stamping(&self.config_of(topic)?);
         let primary =
@@ -233,7 +240,12 @@ impl Inner {
     }
 
     /// A range whose disks are not there or damaged: known, refused, reported; others go on.
-    fn stay_blocked(&self, topic: &Topic, range: &Range, why: String) -> Result<Arc<RangePrimary>, StartError> {
+    fn stay_blocked(
+        &self,
+        topic: &Topic,
+        range: &Range,
+        why: String,
+    ) -> Result<Arc<RangePrimary>, StartError> {
         let limits = self.limits();
         let memory = crate::drive::spec::DriveSpec::Memory { node: self.node() };
         let drive = self

@@ -1,7 +1,7 @@
 //! The node's disks and memory as places for the leaves of drive trees.
 
 use crate::drive::spec::{DriveExpr, DriveSpec};
-use crate::drive::{LogDrive, expr};
+use crate::drive::{self, LogDrive, OpenError, expr};
 use crate::store::{DiskHealth, DiskStore, MemoryStore};
 use crate::types::{DiskId, LeafId, LogletId, NodeId};
 use std::path::PathBuf;
@@ -17,7 +17,12 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    pub(super) fn new(node: NodeId, disks: Vec<Arc<DiskStore>>, dirs: Vec<PathBuf>, memory: Arc<MemoryStore>) -> Storage {
+    pub(super) fn new(
+        node: NodeId,
+        disks: Vec<Arc<DiskStore>>,
+        dirs: Vec<PathBuf>,
+        memory: Arc<MemoryStore>,
+    ) -> Storage {
         Storage { node, disks, dirs, memory }
     }
 
@@ -26,24 +31,30 @@ impl Storage {
     }
 
     /// Builds a segment's drive tree over this node's leaves.
-    pub(super) fn open(&self, loglet: LogletId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, String> {
-        self.leaf(LeafId { loglet, leaf: 0 }, spec)
+    pub(super) fn open(&self, loglet: LogletId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError> {
+        drive::build(spec, loglet, &mut |leaf, spec| self.leaf(leaf, spec))
     }
 
-    fn leaf(&self, leaf: LeafId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, String> {
+    fn leaf(&self, leaf: LeafId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError> {
         match spec {
             DriveSpec::Memory { node } if *node == self.node => Ok(self.memory.drive(leaf)),
             DriveSpec::Disk { node, disk } if *node == self.node => {
                 let store = self.disks.iter().find(|d| d.disk_id() == *disk);
-                let store = store.ok_or_else(|| format!("leaf {leaf}: disk {disk} is not here"))?;
+                let store = store.ok_or(OpenError::UnknownDisk { leaf, disk: *disk })?;
                 Ok(store.drive(leaf))
             }
-            other => Err(format!("leaf {leaf}: {other:?} is not a place of this node")),
+            other => {
+                Err(OpenError::Unavailable { leaf, why: format!("{other:?} is not a place of this node") })
+            }
         }
     }
 
     /// Places an expression on the disks that live; `seed` spreads segments over them.
-    pub(super) fn place(&self, expression: &DriveExpr, seed: LogletId) -> Result<DriveSpec, expr::PlaceError> {
+    pub(super) fn place(
+        &self,
+        expression: &DriveExpr,
+        seed: LogletId,
+    ) -> Result<DriveSpec, expr::PlaceError> {
         let live: Vec<DiskId> = self.disks.iter().filter(|d| !is_dead(d)).map(|d| d.disk_id()).collect();
         expr::place(expression, self.node, &live, seed)
     }

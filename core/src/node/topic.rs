@@ -15,7 +15,12 @@ pub(super) struct TopicRuntime {
 }
 
 impl TopicRuntime {
-    pub(super) fn new(id: TopicId, name: Arc<str>, config: TopicConfig, ranges: Vec<Arc<RangePrimary>>) -> TopicRuntime {
+    pub(super) fn new(
+        id: TopicId,
+        name: Arc<str>,
+        config: TopicConfig,
+        ranges: Vec<Arc<RangePrimary>>,
+    ) -> TopicRuntime {
         let topic = TopicRuntime {
             id,
             name,

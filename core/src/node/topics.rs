@@ -27,7 +27,8 @@ const PRODUCER_ID_BLOCK: u32 = 1000;
 impl Inner {
     pub(crate) async fn create_topic(&self, new: NewTopic) -> Result<Arc<TopicView>, TopicError> {
         let partitions = new.partitions.unwrap_or(self.options.config.num_partitions);
-        let replication_factor = new.replication_factor.unwrap_or(self.options.config.default_replication_factor);
+        let replication_factor =
+            new.replication_factor.unwrap_or(self.options.config.default_replication_factor);
         if replication_factor < 1 {
             return Err(TopicError::InvalidReplication(format!(
                 "replication factor {replication_factor} asked for; it must be 1 or more, or -1 for the default"
@@ -45,7 +46,9 @@ impl Inner {
         let seed = LogletId(state.counters.next_loglet);
         let expression = self.drive_for(drive.as_ref(), replication_factor, &new.configs);
         let segment = self.new_segment(&expression, seed)?;
-        let ranges = u32::try_from(partitions.max(1)).unwrap_or(1).min(self.options.config.ranges_initial.unwrap_or(1));
+        let ranges = u32::try_from(partitions.max(1))
+            .unwrap_or(1)
+            .min(self.options.config.ranges_initial.unwrap_or(1));
         let command = CreateTopic {
             id: TopicId(Uuid::new_v4()),
             name: new.name,
@@ -209,12 +212,20 @@ impl Inner {
         }
         let in_sync: usize = configs.get("min.insync.replicas").and_then(|v| v.parse().ok()).unwrap_or(1);
         let write = in_sync.max(copies / 2 + 1).min(copies);
-        DriveExpr::Quorum { children: vec![DriveExpr::Disk; copies], write: u8::try_from(write).unwrap_or(u8::MAX) }
+        DriveExpr::Quorum {
+            children: vec![DriveExpr::Disk; copies],
+            write: u8::try_from(write).unwrap_or(u8::MAX),
+        }
     }
 
     /// A segment to open on the disks that live.
-    pub(super) fn new_segment(&self, expression: &DriveExpr, seed: LogletId) -> Result<NewSegment, TopicError> {
-        let drive = self.storage.place(expression, seed).map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
+    pub(super) fn new_segment(
+        &self,
+        expression: &DriveExpr,
+        seed: LogletId,
+    ) -> Result<NewSegment, TopicError> {
+        let drive =
+            self.storage.place(expression, seed).map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
         Ok(NewSegment {
             drive,
             window: self.limits().window.entries,
@@ -252,9 +263,13 @@ impl Inner {
 
     /// The open segment of a range's chain, with its drive.
     pub(super) fn open_segment(&self, range: &Range) -> Result<Arc<Segment>, TopicError> {
-        let entry = range.open().ok_or_else(|| TopicError::Control(format!("range {} has no open segment", range.id)))?;
-        let drive =
-            self.storage.open(entry.loglet, &entry.drive).map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
+        let entry = range
+            .open()
+            .ok_or_else(|| TopicError::Control(format!("range {} has no open segment", range.id)))?;
+        let drive = self
+            .storage
+            .open(entry.loglet, &entry.drive)
+            .map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
         Ok(Arc::new(Segment::new(entry.loglet, entry.base, drive, entry.opened_at, None)))
     }
 
@@ -290,7 +305,9 @@ fn invalid_config(error: ConfigError) -> TopicError {
 fn own_drive(configs: &BTreeMap<String, String>) -> Result<Option<DriveExpr>, TopicError> {
     match configs.get("rangeway.drive").map(String::as_str) {
         None | Some("") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|e: expr::ExprError| TopicError::InvalidConfig(e.to_string())),
+        Some(text) => {
+            text.parse().map(Some).map_err(|e: expr::ExprError| TopicError::InvalidConfig(e.to_string()))
+        }
     }
 }
 
@@ -309,7 +326,9 @@ fn would_apply(state: &State, command: &Command) -> Result<(), TopicError> {
 fn topic_error(refusal: Refusal) -> TopicError {
     match refusal {
         Refusal::TopicExists { name, .. } => TopicError::Exists(name),
-        Refusal::NameCollides { .. } | Refusal::InvalidName(_) => TopicError::InvalidName(refusal.to_string()),
+        Refusal::NameCollides { .. } | Refusal::InvalidName(_) => {
+            TopicError::InvalidName(refusal.to_string())
+        }
         Refusal::UnknownTopic(_) => TopicError::Unknown,
         Refusal::Partitions { .. } => TopicError::InvalidPartitions(refusal.to_string()),
         other => TopicError::Control(other.to_string()),

@@ -293,31 +293,34 @@ impl RangePrimary {
         let mut progress = Progress::All;
         for (done, &i) in which.iter().enumerate() {
             let one = &batches[i];
-            let (base_offset, leader_epoch) = match head.state.decide(one.partition, &one.head, Sequencing::Next) {
-                Decision::Append { base_offset, leader_epoch } => (base_offset, leader_epoch),
-                Decision::Duplicate { base_offset, place, appended_at, .. } => {
-                    self.counts.duplicates.fetch_add(1, Ordering::Relaxed);
-                    self.await_original(&mut head, place, ack, i);
-                    issued[i] = Some(Issued::Ok {
-                        base_offset,
-                        log_start: head.visible_log_start(self.span, one.partition),
-                        log_append_time: if stamping.log_append_time { appended_at } else { -1 },
-                    });
-                    continue;
-                }
-                Decision::Refuse(refusal) => {
-                    issued[i] = Some(Issued::Err(refused(refusal)));
-                    continue;
-                }
-            };
+            let (base_offset, leader_epoch) =
+                match head.state.decide(one.partition, &one.head, Sequencing::Next) {
+                    Decision::Append { base_offset, leader_epoch } => (base_offset, leader_epoch),
+                    Decision::Duplicate { base_offset, place, appended_at, .. } => {
+                        self.counts.duplicates.fetch_add(1, Ordering::Relaxed);
+                        self.await_original(&mut head, place, ack, i);
+                        issued[i] = Some(Issued::Ok {
+                            base_offset,
+                            log_start: head.visible_log_start(self.span, one.partition),
+                            log_append_time: if stamping.log_append_time { appended_at } else { -1 },
+                        });
+                        continue;
+                    }
+                    Decision::Refuse(refusal) => {
+                        issued[i] = Some(Issued::Err(refused(refusal)));
+                        continue;
+                    }
+                };
             let len = one.bytes.len() as u64;
-            let fits = (headers.len() as u32) < room_entries && (bytes + len <= room_bytes || bytes == 0 && head.sequencer.drained());
+            let fits = (headers.len() as u32) < room_entries
+                && (bytes + len <= room_bytes || bytes == 0 && head.sequencer.drained());
             if !fits {
                 progress = Progress::Part(done);
                 break;
             }
             let address = first.plus(headers.len() as u64);
-            let header = append_header(&head, &mut scratch, one, base_offset, leader_epoch, address, stamping, now_ms);
+            let header =
+                append_header(&head, &mut scratch, one, base_offset, leader_epoch, address, stamping, now_ms);
             head.state.apply(&header).expect("a decided entry follows from the state");
             bytes += len;
             let end = header.last_offset() + 1;
@@ -342,7 +345,11 @@ impl RangePrimary {
         let entries = headers
             .into_iter()
             .enumerate()
-            .map(|(k, (header, body))| Entry { header, head: scratch.slice(k * stride..(k + 1) * stride), body })
+            .map(|(k, (header, body))| Entry {
+                header,
+                head: scratch.slice(k * stride..(k + 1) * stride),
+                body,
+            })
             .collect();
         self.submit(&mut head, first, entries, bytes);
         progress
@@ -387,7 +394,8 @@ impl RangePrimary {
             };
             head.state.apply(&header).expect("a numbered entry follows from the state");
             let end = header.last_offset() + 1;
-            let acks = if k + 1 == entries.len() { SmallVec::from_iter([ack.slot(0)]) } else { SmallVec::new() };
+            let acks =
+                if k + 1 == entries.len() { SmallVec::from_iter([ack.slot(0)]) } else { SmallVec::new() };
             head.slots.push_back(Slot { effect: Effect::High(index, end), acks });
             built.push(Entry::own(header, payload.clone()));
         }
@@ -657,7 +665,14 @@ impl RangePrimary {
             }
             let header = EntryHeader {
                 flags,
-                ..own_header(head, EntryKind::Checkpoint, WHOLE_RANGE, first.plus(k as u64), piece.len(), now_ms)
+                ..own_header(
+                    head,
+                    EntryKind::Checkpoint,
+                    WHOLE_RANGE,
+                    first.plus(k as u64),
+                    piece.len(),
+                    now_ms,
+                )
             };
             head.slots.push_back(Slot { effect: Effect::None, acks: SmallVec::new() });
             entries.push(Entry::own(header, piece));
@@ -850,7 +865,9 @@ fn refused(refusal: SequenceRefusal) -> AppendError {
     match refusal {
         SequenceRefusal::OutsideSpan(_) => AppendError::UnknownPartition,
         SequenceRefusal::OutOfOrder { got, expected } => AppendError::OutOfOrderSequence { got, expected },
-        SequenceRefusal::InvalidProducerEpoch { got, current } => AppendError::ProducerFenced { got, current },
+        SequenceRefusal::InvalidProducerEpoch { got, current } => {
+            AppendError::ProducerFenced { got, current }
+        }
         SequenceRefusal::OffsetTaken { .. }
         | SequenceRefusal::LeaderEpochFell { .. }
         | SequenceRefusal::Impossible { .. } => AppendError::Invalid(refusal.to_string()),

@@ -120,7 +120,9 @@ impl RangePrimary {
             };
             for stored in listed {
                 let len = stored.payload.len();
-                if stored.header.base_offset >= view.high_watermark || (!found.is_empty() && bytes + len > max_bytes) {
+                if stored.header.base_offset >= view.high_watermark
+                    || (!found.is_empty() && bytes + len > max_bytes)
+                {
                     return Ok(found);
                 }
                 bytes += len;
@@ -169,7 +171,8 @@ impl RangePrimary {
             return Ok(starts);
         }
         let below = segment.tail().unwrap_or(Address(0));
-        let pieces = read_checkpoint(segment, Address(0), below).await.map_err(|e| unreadable(self, segment, e))?;
+        let pieces =
+            read_checkpoint(segment, Address(0), below).await.map_err(|e| unreadable(self, segment, e))?;
         let captured = checkpoint::decode(&pieces).map_err(|e| {
             ReadFailure::Storage(format!("segment {}: first checkpoint: {e}", segment.loglet))
         })?;
@@ -186,18 +189,28 @@ impl RangePrimary {
 /// The pieces of the checkpoint whose first entry is at `first`.
 ///
 /// Errors: `Damaged` when an entry between is none of a checkpoint or missing.
-pub async fn read_checkpoint(segment: &Segment, first: Address, below: Address) -> Result<Vec<Bytes>, ReadError> {
+pub async fn read_checkpoint(
+    segment: &Segment,
+    first: Address,
+    below: Address,
+) -> Result<Vec<Bytes>, ReadError> {
     use crate::codec::entry::CHECKPOINT_LAST;
     let mut pieces = Vec::new();
     let mut from = first;
     loop {
         let page = segment.drive.scan(ScanQuery { from, below, max_entries: 64 }).await?;
         if page.is_empty() {
-            return Err(ReadError::Damaged(format!("segment {}: checkpoint at {first} has no end", segment.loglet)));
+            return Err(ReadError::Damaged(format!(
+                "segment {}: checkpoint at {first} has no end",
+                segment.loglet
+            )));
         }
         for stored in page {
             if stored.header.kind != EntryKind::Checkpoint || stored.header.address != from {
-                return Err(ReadError::Damaged(format!("segment {}: no checkpoint entry at {from}", segment.loglet)));
+                return Err(ReadError::Damaged(format!(
+                    "segment {}: no checkpoint entry at {from}",
+                    segment.loglet
+                )));
             }
             let last = stored.header.flags & CHECKPOINT_LAST != 0;
             pieces.push(load(stored.payload).await?);
@@ -236,5 +249,8 @@ pub async fn load(payload: Payload) -> Result<Bytes, ReadError> {
 
 fn unreadable(range: &RangePrimary, segment: &Segment, error: ReadError) -> ReadFailure {
     tracing::warn!(topic = %range.topic, range = %range.id, segment = %segment.loglet, %error, "read failed");
-    ReadFailure::Storage(format!("topic {} range {} segment {}: {error}", range.topic, range.id, segment.loglet))
+    ReadFailure::Storage(format!(
+        "topic {} range {} segment {}: {error}",
+        range.topic, range.id, segment.loglet
+    ))
 }

@@ -33,7 +33,13 @@ pub struct Start {
 
 impl Segment {
     /// A segment whose tail is known when it is sealed already.
-    pub fn new(loglet: LogletId, base: u64, drive: Arc<dyn LogDrive>, opened_at: i64, tail: Option<Address>) -> Segment {
+    pub fn new(
+        loglet: LogletId,
+        base: u64,
+        drive: Arc<dyn LogDrive>,
+        opened_at: i64,
+        tail: Option<Address>,
+    ) -> Segment {
         let segment = Segment {
             loglet,
             base,

@@ -78,9 +78,7 @@ impl From<AppendError> for Unavailable {
             AppendError::Stopping => Unavailable::Stopping,
             AppendError::OutOfOrderSequence { .. }
             | AppendError::ProducerFenced { .. }
-            | AppendError::Invalid(_) => {
-                Unavailable::Storage(format!("unexpected refusal: {e}"))
-            }
+            | AppendError::Invalid(_) => Unavailable::Storage(format!("unexpected refusal: {e}")),
         }
     }
 }

@@ -1,0 +1,272 @@
+use super::{Node, NodeOptions};
+use crate::api::batch::BatchHead;
+use crate::api::{AppendBatch, Appended, NewTopic, Piece, ReadFrom};
+use crate::config::node::NodeConfig;
+use crate::env::SystemClock;
+use crate::error::{AppendError, ReadFailure, TopicPartition};
+use crate::types::TopicId;
+use bytes::{BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A batch of `count` records whose body says `text`; the CRC is right, the records are no records.
+fn batch(
+    partition: i32,
+    count: i32,
+    producer: Option<(i64, i16, i32)>,
+    timestamp: i64,
+    text: &str,
+) -> AppendBatch {
+    let (id, epoch, sequence) = producer.unwrap_or((-1, -1, -1));
+    let mut tail = BytesMut::new();
+    tail.put_i16(0);
+    tail.put_i32(count - 1);
+    tail.put_i64(timestamp);
+    tail.put_i64(timestamp);
+    tail.put_i64(id);
+    tail.put_i16(epoch);
+    tail.put_i32(sequence);
+    tail.put_i32(count);
+    tail.put_slice(text.as_bytes());
+    let mut bytes = BytesMut::new();
+    bytes.put_i64(0);
+    bytes.put_i32(9 + tail.len() as i32);
+    bytes.put_i32(0);
+    bytes.put_i8(2);
+    bytes.put_u32(crate::codec::crc32c(&[&tail]));
+    bytes.put_slice(&tail);
+    let bytes = bytes.freeze();
+    AppendBatch { partition, head: BatchHead::parse(&bytes).expect("a whole head"), bytes }
+}
+
+fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
+    let mut config = NodeConfig::default();
+    config.set("disk.reserve.bytes", "64KiB").expect("a known key");
+    for (key, value) in set {
+        config.set(key, value).expect("a known key");
+    }
+    NodeOptions {
+        data: dirs.iter().map(|d| d.to_path_buf()).collect(),
+        node_id: 1,
+        rack: None,
+        config,
+        clock: Arc::new(SystemClock),
+    }
+}
+
+async fn topic(node: &Node, name: &str, partitions: i32, configs: &[(&str, &str)]) -> TopicId {
+    let configs: BTreeMap<String, String> =
+        configs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    let new = NewTopic {
+        name: name.into(),
+        partitions: Some(partitions),
+        replication_factor: None,
+        configs,
+        internal: false,
+        validate_only: false,
+    };
+    node.api().create_topic(new).await.expect("a new topic").id
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+async fn append(node: &Node, topic: TopicId, batches: Vec<AppendBatch>) -> Vec<Appended> {
+    node.api().append(topic, batches, soon()).await.wait(soon()).await
+}
+
+fn base(outcome: &Appended) -> i64 {
+    match outcome {
+        Appended::Ok { base_offset, .. } => *base_offset,
+        Appended::Err(error) => panic!("not appended: {error}"),
+    }
+}
+
+async fn read_all(node: &Node, topic: TopicId, partition: i32, from: i64) -> Vec<(i64, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut offset = from;
+    loop {
+        let from = ReadFrom { topic, partition, offset, max_bytes: 1 << 20 };
+        let read = node.api().read(&[from], 1 << 20).await.remove(0).expect("readable");
+        let mut bytes = Vec::new();
+        for piece in read.pieces {
+            match piece {
+                Piece::Memory(b) => bytes.extend_from_slice(&b),
+                Piece::File(f) => {
+                    let mut buffer = vec![0; f.len as usize];
+                    std::os::unix::fs::FileExt::read_exact_at(&*f.file, &mut buffer, f.position)
+                        .expect("readable");
+                    bytes.extend_from_slice(&buffer);
+                }
+            }
+        }
+        let mut at = 0;
+        while at < bytes.len() {
+            let head = BatchHead::parse(&bytes[at..]).expect("a whole batch");
+            let len = head.batch_length as usize + 12;
+            let whole = &bytes[at..at + len];
+            assert_eq!(crate::codec::crc32c(&[&whole[21..]]), head.crc, "stored bytes are whole");
+            found.push((head.base_offset, whole[61..].to_vec()));
+            at += len;
+        }
+        if read.next_offset == offset {
+            return found;
+        }
+        offset = read.next_offset;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_is_read_back_after_a_restart_and_numbering_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 3, &[]).await;
+    for i in 0..10 {
+        let outcomes =
+            append(&node, id, (0..3).map(|p| batch(p, 2, None, 100 + i, &format!("{p}/{i}"))).collect())
+                .await;
+        outcomes.iter().for_each(|o| assert_eq!(base(o), 2 * i));
+    }
+    let at = TopicPartition { topic: id, partition: 1 };
+    let mut node = node;
+    for crash in [false, true, true, false] {
+        let before = read_all(&node, id, 1, 0).await;
+        let epoch = node.api().offsets(at).expect("known").leader_epoch;
+        if crash {
+            node.crash().await;
+        } else {
+            node.stop().await;
+        }
+        node = Node::start(options(&[dir.path()], &[])).await.expect("starts again");
+        assert_eq!(read_all(&node, id, 1, 0).await, before);
+        let now = node.api().offsets(at).expect("known").leader_epoch;
+        assert_eq!(now, epoch + 1, "another generation leads with another epoch");
+        let outcomes = append(&node, id, vec![batch(1, 2, None, 500, "later")]).await;
+        assert_eq!(base(&outcomes[0]), before.len() as i64 * 2);
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_gets_its_first_offset_across_rolls_and_restarts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = [("segment.roll.bytes", "64KiB"), ("extent.bytes", "64KiB"), ("memory.tail.bytes", "64KiB")];
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    let filler = "x".repeat(9000);
+    for i in 0..40 {
+        let outcome = append(&node, id, vec![batch(0, 1, Some((7, 0, i)), 0, &filler)]).await;
+        assert_eq!(base(&outcome[0]), i64::from(i));
+        if i % 10 == 0 {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+    }
+    let rolled = node.api().range_stats(id)[0].segments;
+    assert!(rolled > 1, "{rolled} segments");
+    node.crash().await;
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts again");
+    for i in 35..40 {
+        let outcome = append(&node, id, vec![batch(0, 1, Some((7, 0, i)), 0, &filler)]).await;
+        assert_eq!(base(&outcome[0]), i64::from(i), "a duplicate");
+    }
+    let old = append(&node, id, vec![batch(0, 1, Some((7, 0, 34)), 0, &filler)]).await;
+    assert!(matches!(old[0], Appended::Err(AppendError::OutOfOrderSequence { .. })), "{old:?}");
+    assert_eq!(read_all(&node, id, 0, 0).await.len(), 40);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleted_records_stay_deleted_and_retention_drops_segments() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = [
+        ("segment.roll.bytes", "64KiB"),
+        ("extent.bytes", "64KiB"),
+        ("retention.check.ms", "50"),
+        ("memory.tail.bytes", "64KiB"),
+    ];
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts");
+    let id = topic(
+        &node,
+        "t",
+        2,
+        &[("retention.bytes", "100000"), ("retention.ms", "-1"), ("segment.bytes", "65536")],
+    )
+    .await;
+    let at = TopicPartition { topic: id, partition: 0 };
+    let filler = "y".repeat(9000);
+    for i in 0..60 {
+        append(&node, id, vec![batch(0, 1, None, i, &filler), batch(1, 1, None, i, "small")]).await;
+        if i % 10 == 0 {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    while node.api().offsets(at).expect("known").log_start == 0 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let start = node.api().offsets(at).expect("known").log_start;
+    assert!(start > 0, "retention raised the log start");
+    let other = node.api().offsets(TopicPartition { topic: id, partition: 1 }).expect("known");
+    assert_eq!(other.log_start, 0, "the other partition is small and stays");
+    assert_eq!(node.api().delete_records(at, Some(55)).await, Ok(55));
+    assert!(matches!(
+        node.api().delete_records(at, Some(61)).await,
+        Err(ReadFailure::OutOfRange { end: 60, .. })
+    ));
+    node.crash().await;
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts again");
+    assert_eq!(node.api().offsets(at).expect("known").log_start, 55);
+    let read = node.api().read(&[ReadFrom { topic: id, partition: 0, offset: 54, max_bytes: 10 }], 10).await;
+    assert!(matches!(read[0], Err(ReadFailure::OutOfRange { log_start: 55, end: 60, .. })));
+    assert_eq!(read_all(&node, id, 0, 55).await.len(), 5);
+    assert_eq!(read_all(&node, id, 1, 0).await.len(), 60);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_of_drive_serves_through_the_same_door() {
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
+    let paths: Vec<&Path> = dirs.iter().map(|d| d.path()).collect();
+    let node = Node::start(options(&paths, &[])).await.expect("starts");
+    let kinds =
+        ["memory", "disk", "quorum(3, write=2)", "striped(2, disk)", "striped(2, quorum(2, write=2))"];
+    let mut topics = Vec::new();
+    for (n, kind) in kinds.iter().enumerate() {
+        let id = topic(&node, &format!("t{n}"), 2, &[("rangeway.drive", kind)]).await;
+        for i in 0..20 {
+            let outcome =
+                append(&node, id, vec![batch(0, 1, None, i, &format!("{i}")), batch(1, 3, None, i, "b")])
+                    .await;
+            assert_eq!((base(&outcome[0]), base(&outcome[1])), (i, 3 * i), "{kind}");
+        }
+        assert_eq!(read_all(&node, id, 0, 0).await.len(), 20, "{kind}");
+        topics.push(id);
+    }
+    node.crash().await;
+    let node = Node::start(options(&paths, &[])).await.expect("starts again");
+    for (kind, id) in kinds.iter().zip(&topics).filter(|(kind, _)| **kind != "memory") {
+        assert_eq!(read_all(&node, *id, 0, 0).await.len(), 20, "{kind}");
+        let outcome = append(&node, *id, vec![batch(0, 1, None, 0, "more")]).await;
+        assert_eq!(base(&outcome[0]), 20, "{kind}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lookups_by_time_find_the_first_batch_in_offset_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    let at = TopicPartition { topic: id, partition: 0 };
+    for (i, ts) in [1000, 3000, 2000, 3000].into_iter().enumerate() {
+        append(&node, id, vec![batch(0, 1, None, ts, &format!("{i}"))]).await;
+    }
+    let base_of = |b: Option<Bytes>| b.map(|b| BatchHead::parse(&b).expect("a batch").base_offset);
+    assert_eq!(base_of(node.api().find_timestamp(at, 1500).await.expect("found")), Some(1));
+    assert_eq!(base_of(node.api().find_timestamp(at, 3001).await.expect("found")), None);
+    assert_eq!(base_of(node.api().find_max_timestamp(at).await.expect("found")), Some(1));
+    node.stop().await;
+}
