@@ -54,8 +54,6 @@ pub struct NodeOptions {
     pub rack: Option<String>,
     /// Sizes and times.
     pub config: NodeConfig,
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
 }
 
 /// Why a node does not start.
@@ -129,6 +127,7 @@ impl Node {
 
 pub(crate) struct Inner {
     pub(super) options: NodeOptions,
+    clock: Arc<dyn Clock>,
     pub(super) cluster_id: String,
     pub(super) primary: Primary,
     pub(super) control: Arc<dyn Store>,
@@ -146,7 +145,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(super) fn now_ms(&self) -> i64 {
-        self.options.clock.now_ms()
+        self.clock.now_ms()
     }
 
     pub(super) fn topic(&self, id: TopicId) -> Option<Arc<TopicRuntime>> {

@@ -9,6 +9,7 @@ use crate::control::command::{Command, Ended, Reply, Restart, RestartRange};
 use crate::control::local::LocalStore;
 use crate::control::state::{Range, Topic};
 use crate::control::{ControlError, Store, propose_one};
+use crate::env::{Clock, SystemClock};
 use crate::range::primary::{Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
@@ -40,7 +41,8 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     let path = dir.join(CONTROL_FILE);
     let control: Arc<dyn Store> = Arc::new(blocking(move || LocalStore::open(&path)).await??);
     let ids: Vec<DiskId> = disks.iter().map(|d| d.disk_id()).collect();
-    let now = options.clock.now_ms();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let now = clock.now_ms();
     let reply = propose_one(&*control, Command::StartNode { node, disks: ids, now }).await?;
     let Reply::Started { generation } = reply else {
         return Err(StartError::Data("the control state did not answer the start".into()));
@@ -52,6 +54,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         control,
         storage: Storage::new(node, disks, options.data.clone(), memory),
         options,
+        clock,
         topics: Default::default(),
         catalog: Default::default(),
         layout: Default::default(),

@@ -2,13 +2,11 @@ use super::{Node, NodeOptions};
 use crate::api::batch::BatchHead;
 use crate::api::{AppendBatch, Appended, NewTopic, Piece, ReadFrom};
 use crate::config::node::NodeConfig;
-use crate::env::SystemClock;
 use crate::error::{AppendError, ReadFailure, TopicPartition};
 use crate::types::TopicId;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A batch of `count` records whose body says `text`; the CRC is right, the records are no records.
@@ -47,13 +45,7 @@ fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
     for (key, value) in set {
         config.set(key, value).expect("a known key");
     }
-    NodeOptions {
-        data: dirs.iter().map(|d| d.to_path_buf()).collect(),
-        node_id: 1,
-        rack: None,
-        config,
-        clock: Arc::new(SystemClock),
-    }
+    NodeOptions { data: dirs.iter().map(|d| d.to_path_buf()).collect(), node_id: 1, rack: None, config }
 }
 
 async fn topic(node: &Node, name: &str, partitions: i32, configs: &[(&str, &str)]) -> TopicId {

@@ -123,6 +123,8 @@ struct Head {
     /// Entries of the active segment's first checkpoint.
     first_checkpoint_len: u64,
     first_append_at: Option<i64>,
+    /// Between the capture of a checkpoint and its pieces.
+    checkpointing: bool,
 }
 
 /// What readers may see: moves when entries complete.
@@ -142,6 +144,8 @@ enum Effect {
     High(u32, Offset),
     /// Log starts.
     LogStarts(Arc<[(Partition, Offset)]>),
+    /// A whole checkpoint, with the log starts that it holds: a fold from it needs nothing below them.
+    Checkpointed(Arc<[(Partition, Offset)]>),
     None,
 }
 
@@ -213,6 +217,7 @@ impl RangePrimary {
             last_full_checkpoint: 0,
             first_checkpoint_len: u64::MAX,
             first_append_at: None,
+            checkpointing: false,
         };
         Arc::new(RangePrimary {
             topic,
@@ -244,6 +249,7 @@ impl RangePrimary {
         };
         segment.note_starts(starts_of(&captured.state));
         let pieces = checkpoint::encode(&captured, self.limits.checkpoint_piece_bytes);
+        let log_starts = log_starts_of(&captured.state);
         {
             let mut head = self.head.lock();
             let mut segments = Vec::clone(&self.segments.load());
@@ -253,7 +259,7 @@ impl RangePrimary {
             head.segment = segment;
             head.first_append_at = None;
             head.first_checkpoint_len = pieces.len() as u64;
-            let submitted = self.submit_checkpoint(&mut head, pieces, now_ms);
+            let submitted = self.submit_checkpoint(&mut head, pieces, log_starts, now_ms);
             assert!(submitted, "the first checkpoint of a segment fits its window");
             if head.phase == Phase::Between || matches!(head.phase, Phase::Blocked(_)) {
                 head.phase = Phase::Open;
@@ -517,6 +523,7 @@ impl RangePrimary {
 
     fn completed(&self, segment: &Arc<Segment>, first: Address, entries: u32) {
         let mut resolved: SmallVec<[AckSlot; 16]> = SmallVec::new();
+        let mut freed = None;
         {
             let mut head = self.head.lock();
             if head.segment.loglet != segment.loglet {
@@ -534,8 +541,8 @@ impl RangePrimary {
                                 *shown = start.max(*shown);
                             }
                         }
-                        head.segment.drive.note_log_starts(&starts);
                     }
+                    Effect::Checkpointed(starts) => freed = Some(starts),
                     Effect::None => {}
                 }
                 resolved.extend(slot.acks);
@@ -544,6 +551,9 @@ impl RangePrimary {
         }
         for ack in resolved {
             ack.done();
+        }
+        if let Some(starts) = freed {
+            self.segments.load().iter().for_each(|segment| segment.drive.note_log_starts(&starts));
         }
         if self.waiting.swap(false, Ordering::AcqRel) {
             self.room.notify_waiters();
@@ -631,23 +641,33 @@ impl RangePrimary {
     pub fn checkpoint(self: &Arc<Self>, now_ms: i64) -> bool {
         let captured = {
             let mut head = self.head.lock();
-            if head.phase != Phase::Open {
+            // One at a time: expiry between a capture and its pieces would be missing in the fold.
+            if head.phase != Phase::Open || head.checkpointing {
                 return false;
             }
             self.expire(&mut head, now_ms);
             let from = head.sequencer.next();
+            head.checkpointing = true;
             (head.state.capture(from), head.segment.loglet)
         };
         let (captured, loglet) = captured;
+        let log_starts = log_starts_of(&captured.state);
         let pieces = checkpoint::encode(&captured, self.limits.checkpoint_piece_bytes);
         let mut head = self.head.lock();
+        head.checkpointing = false;
         if head.phase != Phase::Open || head.segment.loglet != loglet {
             return false;
         }
-        self.submit_checkpoint(&mut head, pieces, now_ms)
+        self.submit_checkpoint(&mut head, pieces, log_starts, now_ms)
     }
 
-    fn submit_checkpoint(self: &Arc<Self>, head: &mut Head, pieces: Vec<Bytes>, now_ms: i64) -> bool {
+    fn submit_checkpoint(
+        self: &Arc<Self>,
+        head: &mut Head,
+        pieces: Vec<Bytes>,
+        log_starts: Arc<[(Partition, Offset)]>,
+        now_ms: i64,
+    ) -> bool {
         let bytes: u64 = pieces.iter().map(|p| p.len() as u64).sum();
         if (head.sequencer.room().0 as usize) < pieces.len() {
             return false;
@@ -674,7 +694,8 @@ impl RangePrimary {
                     now_ms,
                 )
             };
-            head.slots.push_back(Slot { effect: Effect::None, acks: SmallVec::new() });
+            let effect = if k == last { Effect::Checkpointed(log_starts.clone()) } else { Effect::None };
+            head.slots.push_back(Slot { effect, acks: SmallVec::new() });
             entries.push(Entry::own(header, piece));
         }
         self.submit(head, first, entries, bytes);
@@ -777,6 +798,14 @@ fn starts_of(state: &RangeState) -> Arc<[Start]> {
     state
         .partitions()
         .map(|(_, p)| Start { offset: p.next, bytes: p.bytes, max_timestamp: p.max_timestamp })
+        .collect()
+}
+
+fn log_starts_of(state: &RangeState) -> Arc<[(Partition, Offset)]> {
+    state
+        .partitions()
+        .filter(|(_, p)| p.log_start > 0)
+        .map(|(partition, p)| (partition, p.log_start))
         .collect()
 }
 

@@ -154,7 +154,7 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
     let http_task = tokio::spawn(http::serve(http, state.clone(), stop_http.clone().cancelled_owned()));
 
     let node = tokio::select! {
-        started = Node::start(options(program)) => started.map_err(not_started)?,
+        started = Node::start(options(&loaded)) => started.map_err(not_started)?,
         name = signals.next() => {
             tracing::info!("{name} while recovering: stopped; nothing was served");
             return Ok(());
@@ -219,8 +219,14 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
     }
 }
 
-fn options(program: &Program) -> NodeOptions {
-    NodeOptions { data: program.data.clone(), node_id: program.node_id, rack: program.rack.clone() }
+fn options(loaded: &Loaded) -> NodeOptions {
+    let program = &loaded.program;
+    NodeOptions {
+        data: program.data.clone(),
+        node_id: program.node_id,
+        rack: program.rack.clone(),
+        config: loaded.node.clone(),
+    }
 }
 
 /// What the Kafka port takes of everything that was set.
@@ -245,6 +251,8 @@ fn settings(loaded: &Loaded) -> Settings {
 fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Data(why) => Failure::unusable("data_unusable", why),
+        StartError::Control(error) => Failure::unusable("data_unusable", error.to_string()),
+        StartError::Range { .. } => Failure::failed("range_not_recovered", error.to_string()),
     }
 }
 
