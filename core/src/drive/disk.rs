@@ -6,11 +6,12 @@ use crate::drive::{
     TailDesc, WriteError,
 };
 use crate::store::Inner;
-use crate::store::leaf::{Found, Leaf};
+use crate::store::leaf::Leaf;
 use crate::store::queue::Item;
+use crate::store::tail::stored;
 use crate::types::{Address, Offset, Partition};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -24,23 +25,19 @@ impl DiskDrive {
     pub(crate) fn new(store: Arc<Inner>, leaf: Arc<Leaf>) -> DiskDrive {
         DiskDrive { store, leaf }
     }
-}
 
-/// Runs file reads where they may block.
-async fn blocking<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
-) -> Result<T, ReadError> {
-    match tokio::task::spawn_blocking(read).await {
-        Ok(outcome) => outcome,
-        Err(e) => Err(ReadError::Unavailable(format!("read task ended: {e}"))),
+    /// Reads files where that may block.
+    fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Leaf, &Inner) -> Result<T, ReadError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, ReadError>> {
+        let (leaf, store) = (self.leaf.clone(), self.store.clone());
+        async move {
+            let task = tokio::task::spawn_blocking(move || read(&leaf, &store));
+            task.await.unwrap_or_else(|e| Err(ReadError::Unavailable(format!("read task ended: {e}"))))
+        }
+        .boxed()
     }
-}
-
-async fn load_all(found: Vec<Found>) -> Result<Vec<Stored>, ReadError> {
-    if found.iter().all(|f| matches!(f, Found::Memory(_))) {
-        return found.into_iter().map(Found::load).collect();
-    }
-    blocking(move || found.into_iter().map(Found::load).collect()).await
 }
 
 impl LogDrive for DiskDrive {
@@ -56,13 +53,11 @@ impl LogDrive for DiskDrive {
     }
 
     fn read(&self, address: Address) -> BoxFuture<'_, Result<Read, ReadError>> {
-        async move {
-            match self.leaf.find(address)? {
-                Ok(read) => Ok(read),
-                Err(found) => blocking(move || found.load()).await.map(Read::Value),
-            }
+        let recent = self.leaf.state.read().tail.get(address.0).map(stored);
+        match recent {
+            Some(entry) => ready(Ok(Read::Value(entry))).boxed(),
+            None => self.blocking(move |leaf, store| leaf.read(address, &store.directories)),
         }
-        .boxed()
     }
 
     fn list_cached(&self, query: &ListQuery) -> Option<Vec<Stored>> {
@@ -70,11 +65,14 @@ impl LogDrive for DiskDrive {
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
-        async move { load_all(self.leaf.plan_list(&query)?).await }.boxed()
+        match self.list_cached(&query) {
+            Some(entries) => ready(Ok(entries)).boxed(),
+            None => self.blocking(move |leaf, store| leaf.list(&query, &store.directories)),
+        }
     }
 
     fn scan(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
-        async move { load_all(self.leaf.plan_scan(&query)?).await }.boxed()
+        self.blocking(move |leaf, store| leaf.scan(&query, &store.directories))
     }
 
     fn last_of(
@@ -83,7 +81,7 @@ impl LogDrive for DiskDrive {
         flags: u8,
         below: Address,
     ) -> BoxFuture<'_, Result<Option<Address>, ReadError>> {
-        async move { Ok(self.leaf.last_of(kind, flags, below)) }.boxed()
+        self.blocking(move |leaf, store| leaf.last_of(kind, flags, below, &store.directories))
     }
 
     fn weak_tail(&self, k: u32) -> BoxFuture<'_, Result<TailDesc, ReadError>> {
@@ -131,6 +129,8 @@ impl LogDrive for DiskDrive {
             let known = state.log_starts.entry(*partition).or_insert(*start);
             *known = (*known).max(*start);
         }
+        drop(state);
+        self.store.check_extents();
     }
 
     fn caps(&self) -> Caps {

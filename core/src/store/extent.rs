@@ -1,10 +1,16 @@
 //! Extent files: names, creation, the pin that keeps one from being recycled.
 
+use crate::store::directory::DirectoryHeader;
 use crate::store::file::Faults;
+use crate::store::format::BLOCK;
+use crate::types::LeafId;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Directory of the extents, under the data directory.
 pub(crate) const EXTENTS: &str = "extents";
@@ -17,6 +23,47 @@ pub(crate) struct Extent {
     /// Opened for buffered reads.
     pub(crate) file: Arc<File>,
     pub(crate) len: u64,
+    /// Leaves that have anything in it, in order.
+    pub(crate) leaves: Mutex<BTreeSet<LeafId>>,
+    /// Head of its directory, once it has one.
+    pub(crate) directory: OnceLock<DirectoryHeader>,
+    /// A bit per block: the entry of at least a block's size that begins there was checked in this process.
+    checked: OnceLock<Box<[AtomicU64]>>,
+}
+
+impl Extent {
+    pub(crate) fn new(number: u64, path: PathBuf, file: File, len: u64) -> Extent {
+        Extent {
+            number,
+            path,
+            file: Arc::new(file),
+            len,
+            leaves: Mutex::default(),
+            directory: OnceLock::new(),
+            checked: OnceLock::new(),
+        }
+    }
+
+    fn bit(position: u32) -> (usize, u64) {
+        let block = position as usize / BLOCK;
+        (block / 64, 1 << (block % 64))
+    }
+
+    /// Whether the entry (of at least a block) at `position` was checked before.
+    pub(crate) fn is_checked(&self, position: u32) -> bool {
+        let (word, bit) = Extent::bit(position);
+        let word = self.checked.get().and_then(|words| words.get(word));
+        word.is_some_and(|w| w.load(Ordering::Relaxed) & bit != 0)
+    }
+
+    pub(crate) fn set_checked(&self, position: u32) {
+        let (word, bit) = Extent::bit(position);
+        let words = self.len as usize / BLOCK / 64 + 1;
+        let all = self.checked.get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
+        if let Some(w) = all.get(word) {
+            w.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The number in an extent file's name.

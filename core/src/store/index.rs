@@ -2,7 +2,7 @@
 
 use crate::codec::entry::{EntryHeader, EntryKind};
 use crate::types::{Address, Offset, Partition};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Where an entry lies, and what finding it needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -44,12 +44,12 @@ impl IndexEntry {
 }
 
 /// The entries of one leaf in one extent, by address and by partition.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LeafIndex {
     /// Sorted by address.
     entries: Vec<IndexEntry>,
     /// Addresses of each partition's entries, sorted; a partition's offsets rise with the address.
-    partitions: HashMap<Partition, Vec<u64>>,
+    partitions: BTreeMap<Partition, Vec<u64>>,
 }
 
 fn insert_sorted<T: Copy>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> u64) {
@@ -73,6 +73,11 @@ impl LeafIndex {
 
     pub(crate) fn entries(&self) -> &[IndexEntry] {
         &self.entries
+    }
+
+    /// Partitions in order, each with the addresses of its entries in order.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = (Partition, &[u64])> + '_ {
+        self.partitions.iter().map(|(p, a)| (*p, a.as_slice()))
     }
 
     pub(crate) fn get(&self, address: u64) -> Option<IndexEntry> {

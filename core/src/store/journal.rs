@@ -7,7 +7,7 @@
 //! it is durable; after a failed write nothing is ever written again.
 
 use crate::codec::entry::{ENTRY_HEADER_LEN, Entry};
-use crate::drive::{FenceError, Run, TailDesc, Ticket, WriteError};
+use crate::drive::{FenceError, Read, Run, TailDesc, Ticket, WriteError};
 use crate::store::extent::Extent;
 use crate::store::file::{Aligned, Writer};
 use crate::store::format::{
@@ -37,6 +37,7 @@ pub(crate) struct Open {
     pub(crate) writer: Writer,
     pub(crate) position: u64,
     pub(crate) salt: u64,
+    pub(crate) first_group: u64,
 }
 
 /// The journal thread's state.
@@ -219,17 +220,14 @@ impl Journal {
         let in_group = self.group.entries.iter().find(|w| w.leaf.id == id && w.address == address);
         let standing = match in_group {
             Some(w) => header(&w.entry),
-            None => match self.own(id).leaf.find(address) {
-                Ok(Err(found)) => match found.load() {
-                    Ok(stored) => (stored.header == entry.header).then(|| header(entry)).flatten(),
+            None => {
+                let leaf = self.own(id).leaf.clone();
+                match leaf.read(address, &self.inner.directories) {
+                    Ok(Read::Value(stored)) if stored.header == entry.header => header(entry),
+                    Ok(_) => None,
                     Err(e) => return Err(WriteError::Unavailable(e.to_string())),
-                },
-                Ok(Ok(crate::drive::Read::Value(stored))) => {
-                    (stored.header == entry.header).then(|| header(entry)).flatten()
                 }
-                Ok(Ok(_)) => None,
-                Err(e) => return Err(WriteError::Unavailable(e.to_string())),
-            },
+            }
         };
         if standing.is_some() && standing == header(entry) {
             return Ok(());
@@ -349,6 +347,15 @@ impl Journal {
             self.roll(align_up(GROUP_HEADER_LEN + len))?;
         }
         let header = RecordHeader { kind, leaf, address, len: body as u32 };
+        if let Some(open) = self.open.as_ref().filter(|_| entry.is_none()) {
+            // So that the extent's directory has a row for the leaf.
+            match kind {
+                RecordKind::Discard => Inner::note_discard(&open.extent, leaf.loglet),
+                _ => {
+                    open.extent.leaves.lock().insert(leaf);
+                }
+            }
+        }
         self.buffer.extend(&header.encode(self.next_group));
         if let Some(entry) = entry {
             self.buffer.extend(&entry.head);
@@ -460,7 +467,7 @@ impl Journal {
                 let mut next = Some(first);
                 while let Some(w) = next {
                     let position = (start + w.offset as u64) as u32;
-                    state.index_in(&open.extent).insert(IndexEntry::new(
+                    state.index_in(leaf.id, &open.extent).insert(IndexEntry::new(
                         &w.entry.header,
                         w.address,
                         position,
@@ -479,14 +486,20 @@ impl Journal {
             self.inner.tail.add(weak, below, bytes);
         }
         drop(entries);
+        let mut trims = false;
         for id in self.group.touched.drain(..) {
             let Some(own) = self.leaves.get(&id) else { continue };
             let mut state = own.leaf.state.write();
+            let before = state.registers.trimmed();
             state.registers.clone_from(&own.registers);
             let trimmed = state.registers.trimmed();
+            trims |= trimmed > before;
             let freed = state.tail.trim(trimmed);
             drop(state);
             self.inner.tail.release(freed);
+        }
+        if trims {
+            self.inner.check_extents();
         }
     }
 
@@ -531,9 +544,14 @@ impl Journal {
             return Err(why);
         }
         let flushed = if self.has_work() { self.flush() } else { Ok(()) };
-        let proven = flushed.and_then(|()| if self.unproven { self.flush() } else { Ok(()) });
-        match proven {
-            Ok(()) => Ok(()),
+        match flushed {
+            Ok(()) => {
+                // All its groups are synced: its directory proves them.
+                if let Some(open) = self.open.take() {
+                    self.inner.closed(open, self.next_group);
+                }
+                Ok(())
+            }
             Err(Died) => Err(self.inner.dead_reason().unwrap_or_default()),
         }
     }

@@ -17,25 +17,32 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+mod directory;
 mod extent;
 mod file;
 mod format;
 mod index;
 mod journal;
+mod keeper;
 pub(crate) mod leaf;
+mod leaf_table;
 pub(crate) mod memory;
 mod open;
+mod query;
 pub(crate) mod queue;
 mod recovery;
 pub(crate) mod registers;
 mod stats;
 mod superblock;
-mod tail;
+pub(crate) mod tail;
 #[cfg(test)]
 mod tests;
 
@@ -46,10 +53,12 @@ pub use stats::{DiskHealth, DiskStats};
 pub use superblock::OpenError;
 pub use tail::TailBudget;
 
+use directory::Directories;
 use extent::{EXTENTS, Extent};
 use file::{WriteMode, Writer};
 use format::{BLOCK, ExtentHeader};
 use journal::{Journal, Open};
+use keeper::{Closed, Job, Keeper};
 use leaf::Leaf;
 use queue::{Item, Queue};
 use stats::Counters;
@@ -57,8 +66,13 @@ use superblock::Superblock;
 
 /// Smallest extent.
 pub const EXTENT_BYTES_MIN: u64 = 64 << 10;
+/// Extents from this size on are zeroed ahead in a new data directory.
+const ZEROED_EXTENT_MIN: u64 = 16 << 20;
 /// Largest extent: positions in one are 32 bits.
 pub const EXTENT_BYTES_MAX: u64 = 1 << 31;
+
+/// How long a look at the file system's free space is good for.
+const SPACE_FRESH: Duration = Duration::from_millis(50);
 
 /// How a data directory is opened.
 #[derive(Clone)]
@@ -126,9 +140,25 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     pub(crate) extents: Mutex<Extents>,
     dead: OnceLock<String>,
+    pub(crate) directories: Directories,
+    pub(crate) keeper: Sender<Job>,
+    pub(crate) check_queued: AtomicBool,
+    /// The store is gone: threads end without finishing.
+    pub(crate) dropped: AtomicBool,
+    space: Mutex<Option<(Instant, u64)>>,
 }
 
 impl Inner {
+    /// The leaf, if it is known.
+    pub(crate) fn known_leaf(&self, id: LeafId) -> Option<Arc<Leaf>> {
+        self.leaves.get(&id).map(|l| l.clone())
+    }
+
+    /// All known leaves.
+    pub(crate) fn leaves(&self) -> Vec<Arc<Leaf>> {
+        self.leaves.iter().map(|l| l.value().clone()).collect()
+    }
+
     /// The leaf, made when it is new.
     pub(crate) fn leaf(&self, id: LeafId) -> Arc<Leaf> {
         if let Some(leaf) = self.leaves.get(&id) {
@@ -167,6 +197,8 @@ impl Inner {
             drop(state);
             self.tail.release(freed);
         }
+        self.leaves.retain(|id, _| id.loglet != loglet);
+        self.check_extents();
     }
 
     /// Chooses the file of the next extent: a spare one, else a new one.
@@ -182,12 +214,8 @@ impl Inner {
                 (spare.path, spare.len)
             }
             None => {
-                let path = extent::path(&self.dir, extents.next_file);
-                extents.next_file += 1;
                 drop(extents);
-                extent::allocate(&path, need, self.faults.as_ref())?;
-                superblock::sync_dir(&self.dir.join(EXTENTS))?;
-                (path, need)
+                self.new_file(need)?
             }
         };
         let Superblock { disk, generation, .. } = self.superblock;
@@ -195,15 +223,29 @@ impl Inner {
         Ok((ExtentHeader { disk, generation, number, first_group, len, salt }, path))
     }
 
+    /// Creates a file for an extent.
+    pub(crate) fn new_file(&self, len: u64) -> io::Result<(PathBuf, u64)> {
+        let number = {
+            let mut extents = self.extents.lock();
+            extents.next_file += 1;
+            extents.next_file - 1
+        };
+        let path = extent::path(&self.dir, number);
+        extent::allocate(&path, len, self.faults.as_ref())?;
+        superblock::sync_dir(&self.dir.join(EXTENTS))?;
+        Ok((path, len))
+    }
+
     /// Writes an extent's header: from then on it counts.
     pub(crate) fn begin_extent(&self, header: ExtentHeader, path: &Path, writer: Writer) -> io::Result<Open> {
         let mut block = file::Aligned::with_capacity(BLOCK);
         block.extend(&header.encode());
         writer.write(block.filled(), 0)?;
-        let file = Arc::new(File::open(path)?);
-        let extent = Arc::new(Extent { number: header.number, path: path.to_owned(), file, len: header.len });
+        let file = File::open(path)?;
+        let extent = Arc::new(Extent::new(header.number, path.to_owned(), file, header.len));
         self.extents.lock().live.insert(header.number, extent.clone());
-        Ok(Open { extent, writer, position: BLOCK as u64, salt: header.salt })
+        let (salt, first_group) = (header.salt, header.first_group);
+        Ok(Open { extent, writer, position: BLOCK as u64, salt, first_group })
     }
 
     /// A new extent with room for a group of `need` bytes, ready to be written.
@@ -213,12 +255,24 @@ impl Inner {
         self.begin_extent(header, &path, writer)
     }
 
-    /// Takes note that an extent is full and proven.
+    /// Takes note that an extent takes no more writes, and that its groups below `end_group` are proven.
     pub(crate) fn closed(&self, open: Open, end_group: u64) {
-        tracing::debug!(extent = open.extent.number, bytes = open.position, end_group, "extent closed");
+        let Open { extent, first_group, position: data_end, .. } = open;
+        self.keep(Job::Closed(Closed { extent, first_group, end_group, data_end }));
     }
 
+    /// Free bytes, looked up at most every [`SPACE_FRESH`].
     fn available(&self) -> io::Result<u64> {
+        let mut space = self.space.lock();
+        if let Some((_, bytes)) = space.as_ref().filter(|(at, _)| at.elapsed() < SPACE_FRESH) {
+            return Ok(*bytes);
+        }
+        let bytes = self.look_up_space()?;
+        *space = Some((Instant::now(), bytes));
+        Ok(bytes)
+    }
+
+    fn look_up_space(&self) -> io::Result<u64> {
         let spare: u64 = self.extents.lock().spares.iter().map(|s| s.len).sum();
         let free = match self.faults.as_ref().and_then(|f| f.available()) {
             Some(bytes) => bytes,
@@ -262,7 +316,8 @@ impl Inner {
 /// One data directory. Dropping it without [`DiskStore::close`] is like killing the process.
 pub struct DiskStore {
     inner: Arc<Inner>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    journal: Mutex<Option<JoinHandle<()>>>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
     lock: Mutex<Option<File>>,
 }
 
@@ -287,6 +342,7 @@ impl DiskStore {
             tracing::info!(dir = %config.dir.display(), "no direct writes on this file system: buffered with fdatasync");
         }
         let extent_bytes = config.extent_bytes.clamp(EXTENT_BYTES_MIN, EXTENT_BYTES_MAX);
+        let (keeper, jobs) = channel();
         let inner = Arc::new(Inner {
             dir: config.dir,
             extent_bytes: extent_bytes.next_multiple_of(BLOCK as u64),
@@ -301,17 +357,31 @@ impl DiskStore {
             counters: Counters::default(),
             extents: Mutex::default(),
             dead: OnceLock::new(),
+            directories: Directories::new(),
+            keeper,
+            check_queued: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
+            space: Mutex::default(),
         });
         let recovered = open::recover(&inner)?;
         for damage in &recovered.report.damage {
             tracing::error!("damaged: {damage}");
         }
+        if !has_data && inner.extent_bytes >= ZEROED_EXTENT_MIN {
+            inner.keep(Job::Zero);
+        }
+        recovered.closed.into_iter().for_each(|closed| inner.keep(Job::Closed(closed)));
+        inner.check_extents();
+        let keeper = Keeper::new(inner.clone(), recovered.table_sequence);
+        let keeper = spawn("keeper", move || keeper.run(jobs)).map_err(OpenError::io(&inner.dir))?;
         let journal = Journal::new(inner.clone(), recovered.open, recovered.next_group);
-        let thread = std::thread::Builder::new()
-            .name("journal".into())
-            .spawn(move || journal.run())
-            .map_err(OpenError::io(&inner.dir))?;
-        let store = DiskStore { inner, thread: Mutex::new(Some(thread)), lock: Mutex::new(Some(lock)) };
+        let journal = spawn("journal", move || journal.run()).map_err(OpenError::io(&inner.dir))?;
+        let store = DiskStore {
+            inner,
+            journal: Mutex::new(Some(journal)),
+            keeper: Mutex::new(Some(keeper)),
+            lock: Mutex::new(Some(lock)),
+        };
         Ok((Arc::new(store), recovered.report))
     }
 
@@ -350,10 +420,10 @@ impl DiskStore {
     /// Figures since the directory was opened.
     pub fn stats(&self) -> DiskStats {
         let extents = self.inner.extents.lock();
-        let live = extents.live.len() as u64;
+        let closed = extents.live.values().filter(|e| e.directory.get().is_some()).count() as u64;
         DiskStats {
-            extents_open: live.min(1),
-            extents_closed: live.saturating_sub(1),
+            extents_open: extents.live.len() as u64 - closed,
+            extents_closed: closed,
             extents_spare: extents.spares.len() as u64,
             ..self.inner.counters.read()
         }
@@ -366,17 +436,18 @@ impl DiskStore {
         let (reply, closed) = oneshot::channel();
         self.inner.push(Item::Close { reply });
         let outcome = closed.await.unwrap_or_else(|_| Err("the journal thread ended".to_owned()));
-        self.end();
+        self.end(Ending::Clean);
         outcome
     }
 
-    fn end(&self) {
+    fn end(&self, ending: Ending) {
         let unfinished = self.inner.queue.abandon();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the journal thread panicked");
+        if ending == Ending::Killed {
+            self.inner.dropped.store(true, Ordering::Relaxed);
         }
+        join(&self.journal, "journal");
+        self.inner.keep(Job::Stop);
+        join(&self.keeper, "keeper");
         unfinished.into_iter().for_each(|item| item.refuse("the store was dropped"));
         drop(self.lock.lock().take());
     }
@@ -384,6 +455,24 @@ impl DiskStore {
 
 impl Drop for DiskStore {
     fn drop(&mut self) {
-        self.end();
+        self.end(Ending::Killed);
+    }
+}
+
+/// Whether threads finish their work.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Ending {
+    Clean,
+    Killed,
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(work)
+}
+
+fn join(thread: &Mutex<Option<JoinHandle<()>>>, name: &str) {
+    let thread = thread.lock().take();
+    if thread.is_some_and(|t| t.join().is_err()) {
+        tracing::error!("the {name} thread panicked");
     }
 }

@@ -1,11 +1,16 @@
 //! Opening a data directory: lock, superblock, extents, and the state of every leaf that they hold.
 
+use crate::drive::ReadError;
+use crate::store::directory::{self, Summary};
 use crate::store::extent::{self, EXTENTS, Extent};
 use crate::store::file::{Aligned, Writer};
 use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, HeaderBlock};
 use crate::store::format::{RecordHeader, RecordKind};
 use crate::store::index::IndexEntry;
 use crate::store::journal::Open;
+use crate::store::keeper::Closed;
+use crate::store::leaf::Index;
+use crate::store::leaf_table;
 use crate::store::recovery::{Damage, Found, FoundGroup, RecoveryReport, parse, read_up_to, scan};
 use crate::store::superblock::OpenError;
 use crate::store::{Inner, Spare};
@@ -38,6 +43,9 @@ pub(crate) struct Recovered {
     pub(crate) report: RecoveryReport,
     pub(crate) open: Option<Open>,
     pub(crate) next_group: u64,
+    /// Extents that take no more writes and have no directory.
+    pub(crate) closed: Vec<Closed>,
+    pub(crate) table_sequence: u64,
 }
 
 struct Recovery<'a> {
@@ -55,12 +63,26 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
     let mut r =
         Recovery { inner, report: RecoveryReport::default(), last_group: HashMap::new(), lost: Vec::new() };
     let live = r.classify()?;
+    let table_sequence = r.load_leaf_table()?;
     let mut next_group = 1;
     let mut last = None;
+    let mut closed = Vec::new();
     for (at, this) in live.iter().enumerate() {
         let bound = live.get(at + 1).map(|next| next.header.first_group);
+        if let Some(end) = r.use_directory(this) {
+            (next_group, last) = (end, None);
+            continue;
+        }
         let found = r.scan(this, bound)?;
         next_group = found.next_group;
+        // A last group that nothing proves is written again: what stands here ends before it.
+        let (end_group, data_end) =
+            found.last.as_ref().map_or((next_group, found.end), |g| (g.number, g.position));
+        let (extent, first_group) = (this.extent.clone(), this.header.first_group);
+        // An extent with damage stays as it is, without a directory: a directory would not know what is missing.
+        if found.damage.is_empty() {
+            closed.push(Closed { extent, first_group, end_group, data_end });
+        }
         last = found.last;
     }
     let mut open = None;
@@ -73,7 +95,7 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
         }
     }
     r.mark_suspects();
-    Ok(Recovered { report: r.report, open, next_group })
+    Ok(Recovered { report: r.report, open, next_group, closed, table_sequence })
 }
 
 impl Recovery<'_> {
@@ -107,8 +129,7 @@ impl Recovery<'_> {
                     if len < header.len {
                         self.damage(&path, format!("file cut: {len} bytes, expected {}", header.len));
                     }
-                    let extent =
-                        Extent { number: header.number, path, file: Arc::new(file), len: header.len };
+                    let extent = Extent::new(header.number, path, file, header.len);
                     live.push(Live { header, extent: Arc::new(extent) });
                 }
             }
@@ -126,6 +147,90 @@ impl Recovery<'_> {
     fn damage(&mut self, file: &Path, what: String) {
         let file = file.to_owned();
         self.report.damage.push(Damage { file, position: 0, segment: None, address: None, what });
+    }
+
+    /// What recycled extents left behind.
+    fn load_leaf_table(&mut self) -> Result<u64, OpenError> {
+        let dir = &self.inner.dir;
+        let loaded = leaf_table::load(dir, self.inner.superblock.disk).map_err(OpenError::io(dir))?;
+        let path = dir.join(leaf_table::FILES[0]);
+        for name in &loaded.damaged {
+            let what = "leaf table damaged; its other copy is used".to_owned();
+            self.damage(&dir.join(name), what);
+        }
+        let Some(table) = loaded.table else {
+            return match loaded.damaged.is_empty() {
+                true => Ok(0),
+                false => Err(OpenError::Damaged {
+                    file: path,
+                    what: "leaf table damaged in both copies: fences and trims may be lost".into(),
+                }),
+            };
+        };
+        for (id, registers) in table.leaves {
+            self.inner.leaf(id).state.write().registers = registers;
+        }
+        table.discarded.into_iter().for_each(|loglet| self.inner.forget(loglet));
+        Ok(table.sequence)
+    }
+
+    /// Takes an extent's directory, if it has a good one; answers the number after its last group.
+    fn use_directory(&mut self, this: &Live) -> Option<u64> {
+        let extent = &this.extent;
+        let path = directory::path_of(&extent.path);
+        if !path.exists() {
+            return None;
+        }
+        let (header, leaves) = match directory::open(&extent.path) {
+            Ok((header, leaves)) if header.extent == extent.number => (header, leaves),
+            // Of an earlier life of the file.
+            Ok(_) => return None,
+            Err(what) => {
+                self.damage(&path, format!("directory not usable ({what}); the extent is read instead"));
+                return None;
+            }
+        };
+        if extent.directory.set(header).is_err() {
+            return None;
+        }
+        for (id, summary) in leaves {
+            extent.leaves.lock().insert(id);
+            if summary.discarded {
+                self.inner.forget(id.loglet);
+                continue;
+            }
+            self.last_group.insert(id, header.end_group - 1);
+            if let Err(e) = self.use_summary(id, summary, extent) {
+                self.damage(&path, e.to_string());
+                self.lost.push((header.end_group - 1, e.to_string()));
+            }
+        }
+        self.report.entries += u64::from(header.entries);
+        Some(header.end_group)
+    }
+
+    fn use_summary(&self, id: LeafId, summary: Summary, extent: &Arc<Extent>) -> Result<(), ReadError> {
+        let leaf = self.inner.leaf(id);
+        let mut state = leaf.state.write();
+        if state.discarded {
+            return Ok(());
+        }
+        if summary.fenced {
+            state.registers.fence();
+        }
+        if summary.is_contiguous() {
+            state.registers.set_run(summary.addresses.0, summary.addresses.1 + 1);
+        } else {
+            for i in 0..summary.entries {
+                let entry = self.inner.directories.entry(extent, &summary, i)?;
+                state.registers.set(entry.address);
+            }
+        }
+        state.registers.trim(summary.trim);
+        if summary.entries > 0 {
+            state.extents.push((extent.clone(), Index::Disk(summary)));
+        }
+        Ok(())
     }
 
     fn scan(&mut self, this: &Live, bound: Option<u64>) -> Result<crate::store::recovery::Scan, OpenError> {
@@ -146,11 +251,13 @@ impl Recovery<'_> {
     fn apply(&mut self, found: &Found, group: u64, extent: &Arc<Extent>) {
         let RecordHeader { kind, leaf: id, address, .. } = found.record;
         if kind == RecordKind::Discard {
+            Inner::note_discard(extent, id.loglet);
             self.inner.forget(id.loglet);
             return;
         }
         self.last_group.insert(id, group);
         let leaf = self.inner.leaf(id);
+        extent.leaves.lock().insert(id);
         let mut state = leaf.state.write();
         match kind {
             RecordKind::Entry | RecordKind::Repair => {
@@ -158,7 +265,7 @@ impl Recovery<'_> {
                 match &found.entry {
                     Some((header, position)) => {
                         let entry = IndexEntry::new(header, address, *position as u32);
-                        state.index_in(extent).insert(entry);
+                        state.index_in(id, extent).insert(entry);
                     }
                     None => {
                         let what = format!("{}: entry header damaged", extent.path.display());

@@ -5,7 +5,7 @@
 
 use crate::codec::entry::{ENTRY_HEADER_LEN, EntryHeader, check};
 use crate::store::format::{
-    BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, RECORD_HEADER_LEN, RecordHeader, RecordKind,
+    BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, RECORD_HEADER_LEN, RecordHeader, RecordKind, u64_at,
 };
 use crate::store::leaf::verify_entry;
 use crate::types::{Address, LeafId};
@@ -69,6 +69,7 @@ pub(crate) struct Found {
 #[derive(Debug)]
 pub(crate) struct FoundGroup {
     pub(crate) number: u64,
+    pub(crate) position: u64,
     /// Good records up to the first bad one.
     pub(crate) records: Vec<Found>,
     /// Encoded records, for copying.
@@ -190,8 +191,9 @@ impl Scanner<'_> {
     fn note_cut_header(&mut self, position: u64) -> io::Result<()> {
         let mut block = [0; BLOCK];
         let len = read_up_to(self.file, &mut block, position)?;
-        let begun = block.starts_with(b"RWGR") && GroupHeader::decode(&block, self.header.salt).is_none();
-        if begun {
+        // What an earlier life of the file left names another extent.
+        let ours = u64_at(&block, 8) == Some(self.header.number);
+        if ours && block.starts_with(b"RWGR") {
             self.scan.torn_bytes += len as u64;
         }
         Ok(())
@@ -227,7 +229,7 @@ impl Scanner<'_> {
         if bad.iter().all(|d| d.segment.is_some()) && whole != u64::from(group.records) {
             bad.push(self.bad_at(start, format!("group of {whole} records, expected {}", group.records)));
         }
-        Ok(FoundGroup { number: group.number, records, bytes, good, bad })
+        Ok(FoundGroup { number: group.number, position, records, bytes, good, bad })
     }
 
     fn bad_at(&self, position: u64, what: String) -> Damage {

@@ -54,25 +54,29 @@ impl Registers {
 
     /// Marks `a` written; whether it lay below the end (out of order).
     pub(crate) fn set(&mut self, a: u64) -> bool {
-        if a >= self.end {
-            if a > self.end {
-                self.holes.insert(self.end, a);
-            }
-            self.end = a.saturating_add(1);
-            return false;
+        self.set_run(a, a.saturating_add(1))
+    }
+
+    /// Marks `[start, end)` written; whether it began below the end.
+    pub(crate) fn set_run(&mut self, start: u64, end: u64) -> bool {
+        let below_end = start < self.end;
+        if start > self.end {
+            self.holes.insert(self.end, start);
         }
-        if let Some((&start, &end)) = self.holes.range(..=a).next_back()
-            && a < end
-        {
-            self.holes.remove(&start);
-            if start < a {
-                self.holes.insert(start, a);
+        let before = self.holes.range(..start).next_back().filter(|(_, e)| **e > start);
+        let first = before.map_or(start, |(s, _)| *s);
+        let cut: Vec<(u64, u64)> = self.holes.range(first..end).map(|(s, e)| (*s, *e)).collect();
+        for (s, e) in cut.into_iter().filter(|(_, e)| *e > start) {
+            self.holes.remove(&s);
+            if s < start {
+                self.holes.insert(s, start);
             }
-            if a + 1 < end {
-                self.holes.insert(a + 1, end);
+            if e > end {
+                self.holes.insert(end, e);
             }
         }
-        true
+        self.end = self.end.max(end);
+        below_end
     }
 
     /// Raises the trim point; addresses below count as written and are gone.
@@ -123,6 +127,21 @@ impl Registers {
     }
 }
 
+impl Registers {
+    /// Holes below the end: start and end, excluded.
+    pub(crate) fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.holes.iter().map(|(s, e)| (*s, *e))
+    }
+
+    /// Registers as they were stored: holes and trim point within the end.
+    pub(crate) fn restored(end: u64, trim: u64, fenced: bool, holes: &[(u64, u64)]) -> Registers {
+        let mut r = Registers { end, fenced, ..Registers::default() };
+        r.holes = holes.iter().copied().filter(|(s, e)| s < e && *e < end).collect();
+        r.trim(trim);
+        r
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +159,10 @@ mod tests {
                     r.trim(a / 2);
                     trim = trim.max(a / 2);
                     end = end.max(trim);
+                } else if op == 1 {
+                    r.set_run(a, a + 4);
+                    written.extend(a..a + 4);
+                    end = end.max(a + 4);
                 } else if r.write_meets(a) == Slot::Free {
                     r.set(a);
                     written.insert(a);
@@ -157,6 +180,8 @@ mod tests {
             let expected: BTreeSet<u64> = (end.saturating_sub(u64::from(k)).max(trim)..end)
                 .filter(|a| !written.contains(a)).collect();
             prop_assert_eq!(tail.holes, expected);
+            let holes: Vec<_> = r.holes().collect();
+            prop_assert_eq!(&Registers::restored(r.end(), r.trimmed(), false, &holes), &r);
             r.fence();
             for a in 0..64 { prop_assert_eq!(r.write_meets(a), Slot::Sealed); }
         }

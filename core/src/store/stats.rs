@@ -27,9 +27,9 @@ pub struct DiskStats {
     pub records: u64,
     /// Largest group, in bytes.
     pub group_bytes_max: u64,
-    /// Extents that take writes: 0 or 1.
+    /// Extents that have no directory yet: the one that is written, and those just closed.
     pub extents_open: u64,
-    /// Extents that hold data and are not written any more.
+    /// Extents that hold data and have their directory.
     pub extents_closed: u64,
     /// Extents ready for reuse.
     pub extents_spare: u64,

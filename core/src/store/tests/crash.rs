@@ -241,6 +241,12 @@ fn a_flipped_byte_in_the_middle_is_reported_and_never_reads_as_a_hole_or_the_end
             );
             let beyond = drive.list(ListQuery { from_offset: 5, ..everything(0) }).await;
             assert!(matches!(beyond, Err(ReadError::Damaged(_))), "byte {at}: {beyond:?}");
+            store.close().await.unwrap();
+            drop((store, drive));
+            let (store, again) = open(dir.path());
+            assert_eq!(again.damage, report.damage, "byte {at}: damage is not forgotten by a restart");
+            let read = store.drive(leaf(1)).read(Address(5)).await;
+            assert!(matches!(read, Err(ReadError::Damaged(_))), "byte {at}: {read:?}");
         });
     }
 }

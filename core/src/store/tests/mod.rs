@@ -2,6 +2,7 @@
 
 mod crash;
 mod drive;
+mod life;
 
 use crate::codec::batch::{BATCH_HEAD_LEN, CRC_FROM};
 use crate::codec::crc32c;

@@ -1,0 +1,164 @@
+//! The leaf table: what must outlive recycled extents. Fences, trim points, which addresses were ever written, and the
+//! loglets deleted by tombstone. Written, twice, before an extent that may hold such facts is recycled.
+
+use crate::codec::crc32c;
+use crate::store::Inner;
+use crate::store::format::{VERSION, u16_at, u32_at, u64_at};
+use crate::store::registers::Registers;
+use crate::store::superblock::write_whole;
+use crate::types::{DiskId, LeafId, LogletId};
+use std::io;
+use std::path::Path;
+
+const MAGIC: [u8; 4] = *b"RWLT";
+const HEADER: usize = 48;
+/// The two copies: one bad byte loses nothing.
+pub(crate) const FILES: [&str; 2] = ["leaves", "leaves-copy"];
+/// Deleted loglets that are remembered; the newest stay.
+const DISCARDED_MAX: usize = 65_536;
+
+/// Contents of the table.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeafTable {
+    pub(crate) sequence: u64,
+    pub(crate) leaves: Vec<(LeafId, Registers)>,
+    pub(crate) discarded: Vec<LogletId>,
+}
+
+impl LeafTable {
+    fn encode(&self, disk: DiskId) -> Vec<u8> {
+        let mut b = Vec::with_capacity(HEADER + 48 * self.leaves.len());
+        b.extend_from_slice(&MAGIC);
+        b.extend_from_slice(&[VERSION, 0, 0, 0]);
+        b.extend_from_slice(disk.0.as_bytes());
+        b.extend_from_slice(&self.sequence.to_le_bytes());
+        b.extend_from_slice(&(self.leaves.len() as u64).to_le_bytes());
+        b.extend_from_slice(&(self.discarded.len() as u64).to_le_bytes());
+        for (id, r) in &self.leaves {
+            let holes: Vec<_> = r.holes().collect();
+            b.extend_from_slice(&id.loglet.0.to_le_bytes());
+            b.extend_from_slice(&id.leaf.to_le_bytes());
+            b.extend_from_slice(&[u8::from(r.is_fenced()), 0]);
+            b.extend_from_slice(&(holes.len() as u32).to_le_bytes());
+            b.extend_from_slice(&r.end().to_le_bytes());
+            b.extend_from_slice(&r.trimmed().to_le_bytes());
+            for (start, end) in holes {
+                b.extend_from_slice(&start.to_le_bytes());
+                b.extend_from_slice(&end.to_le_bytes());
+            }
+        }
+        for loglet in &self.discarded {
+            b.extend_from_slice(&loglet.0.to_le_bytes());
+        }
+        let crc = crc32c(&[&b]);
+        b.extend_from_slice(&crc.to_le_bytes());
+        b
+    }
+
+    /// Reads a table's bytes; `None`: damaged, or another disk's.
+    pub(crate) fn decode(b: &[u8], disk: DiskId) -> Option<LeafTable> {
+        let (body, crc) = b.split_at_checked(b.len().checked_sub(4)?)?;
+        let ours =
+            body.get(..4)? == MAGIC && *body.get(4)? == VERSION && body.get(8..24)? == disk.0.as_bytes();
+        if !ours || u32_at(crc, 0)? != crc32c(&[body]) {
+            return None;
+        }
+        let mut table = LeafTable { sequence: u64_at(body, 24)?, ..LeafTable::default() };
+        let mut at = HEADER;
+        for _ in 0..u64_at(body, 32)? {
+            let id = LeafId { loglet: LogletId(u64_at(body, at)?), leaf: u16_at(body, at + 8)? };
+            let fenced = *body.get(at + 10)? != 0;
+            let holes = u32_at(body, at + 12)? as usize;
+            let (end, trim) = (u64_at(body, at + 16)?, u64_at(body, at + 24)?);
+            at += 32;
+            let mut runs = Vec::new();
+            for _ in 0..holes {
+                runs.push((u64_at(body, at)?, u64_at(body, at + 8)?));
+                at += 16;
+            }
+            table.leaves.push((id, Registers::restored(end, trim, fenced, &runs)));
+        }
+        for _ in 0..u64_at(body, 40)? {
+            table.discarded.push(LogletId(u64_at(body, at)?));
+            at += 8;
+        }
+        Some(table)
+    }
+
+    /// Writes both copies, durably.
+    ///
+    /// Errors: nothing may be recycled then.
+    pub(crate) fn write(&self, dir: &Path, disk: DiskId) -> io::Result<()> {
+        let bytes = self.encode(disk);
+        FILES.iter().try_for_each(|name| write_whole(&dir.join(name), &bytes))
+    }
+}
+
+/// What the two files hold.
+pub(crate) struct Loaded {
+    /// The newer good copy.
+    pub(crate) table: Option<LeafTable>,
+    /// Copies that are there and bad.
+    pub(crate) damaged: Vec<&'static str>,
+}
+
+/// Reads the table.
+pub(crate) fn load(dir: &Path, disk: DiskId) -> io::Result<Loaded> {
+    let mut loaded = Loaded { table: None, damaged: Vec::new() };
+    for name in FILES {
+        let bytes = match std::fs::read(dir.join(name)) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        match LeafTable::decode(&bytes, disk) {
+            None => loaded.damaged.push(name),
+            Some(t) if loaded.table.as_ref().is_none_or(|o| o.sequence < t.sequence) => {
+                loaded.table = Some(t)
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(loaded)
+}
+
+impl Inner {
+    /// The table of what is durable at the moment.
+    pub(crate) fn leaf_table(&self, sequence: u64) -> LeafTable {
+        let mut leaves = Vec::new();
+        for leaf in self.leaves() {
+            let state = leaf.state.read();
+            if !state.discarded && (state.registers.end() > 0 || state.registers.is_fenced()) {
+                leaves.push((leaf.id, state.registers.clone()));
+            }
+        }
+        let mut discarded: Vec<_> = self.discarded.lock().iter().copied().collect();
+        discarded.sort_unstable();
+        let oldest = discarded.len().saturating_sub(DISCARDED_MAX);
+        LeafTable { sequence, leaves, discarded: discarded.split_off(oldest) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_back_and_any_flipped_byte_is_noticed() {
+        let disk = DiskId(uuid::Uuid::from_u128(5));
+        let id = |n| LeafId { loglet: LogletId(n), leaf: 3 };
+        let leaves = vec![
+            (id(1), Registers::restored(10, 2, true, &[(4, 6), (7, 9)])),
+            (id(2), Registers::restored(0, 0, true, &[])),
+        ];
+        let table = LeafTable { sequence: 4, leaves, discarded: vec![LogletId(8), LogletId(9)] };
+        let bytes = table.encode(disk);
+        assert_eq!(LeafTable::decode(&bytes, disk), Some(table));
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 4;
+            assert_eq!(LeafTable::decode(&bad, disk), None, "byte {at}");
+            assert_eq!(LeafTable::decode(&bytes[..at], disk), None, "cut at {at}");
+        }
+    }
+}
