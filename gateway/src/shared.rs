@@ -4,6 +4,7 @@ use crate::fetch::session::Sessions;
 use crate::metrics::Metrics;
 use parking_lot::Mutex;
 use rangeway_core::api::Api;
+use rangeway_core::config::node::NodeConfig;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Settings {
     pub auto_create_topics: bool,
     /// Partitions of a topic whose creator does not say (`num.partitions`).
     pub partitions_default: i32,
+    /// All settings of the node, to be shown.
+    pub node: Arc<NodeConfig>,
 }
 
 impl Default for Settings {
@@ -48,6 +51,7 @@ impl Default for Settings {
             fetch_session_idle: Duration::from_secs(120),
             auto_create_topics: true,
             partitions_default: 16,
+            node: Arc::new(NodeConfig::default()),
         }
     }
 }

@@ -15,6 +15,7 @@ use rangeway_core::node::{Node, NodeOptions, StartError};
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -244,6 +245,7 @@ fn settings(loaded: &Loaded) -> Settings {
         fetch_session_idle: millis(node.fetch_session_idle_ms),
         auto_create_topics: node.auto_create_topics,
         partitions_default: node.num_partitions,
+        node: Arc::new(node.clone()),
         ..Settings::default()
     }
 }

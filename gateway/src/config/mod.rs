@@ -10,7 +10,8 @@ pub mod layers;
 pub use keys::{PROGRAM_KEYS, ProgramKey, host_port};
 use layers::Setting;
 use rangeway_core::config::node::{self, NODE_KEYS, NodeConfig};
-use rangeway_core::config::{ConfigError, Kind, nearest};
+use rangeway_core::config::{ConfigError, Kind, nearest, topic};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// How log lines look.
@@ -142,6 +143,13 @@ pub fn key_docs() -> Vec<KeyDoc> {
         .collect();
     docs.sort_by(|a, b| a.key.cmp(&b.key));
     docs
+}
+
+/// Says in the log which settings of a topic do nothing here, and why: whoever set them expects something of them.
+pub fn log_without_effect(topic: &str, explicit: &BTreeMap<String, String>) {
+    for (config, why) in topic::without_effect(explicit) {
+        tracing::warn!(topic, config, "config is stored and has no effect: {why}");
+    }
 }
 
 /// Names of all keys that a node takes.

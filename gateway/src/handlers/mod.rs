@@ -5,10 +5,18 @@
 //! [`table`](crate::protocol::table) names it. Strings and bytes of a request are slices of the receive buffer: what
 //! outlives the request must be copied, else a few bytes pin the whole buffer.
 
+pub mod alter_configs;
 pub mod api_versions;
+mod configs;
+pub mod create_partitions;
+pub mod create_topics;
+pub mod delete_records;
+pub mod delete_topics;
 pub mod describe_cluster;
+pub mod describe_configs;
 pub mod describe_topic_partitions;
 pub mod fetch;
+pub mod incremental_alter_configs;
 pub mod init_producer_id;
 pub mod list_offsets;
 pub mod metadata;

@@ -3,6 +3,7 @@
 use super::HttpState;
 use super::error::HttpError;
 use super::shapes::{TopicChange, TopicDeleted, TopicDescription, TopicToCreate};
+use crate::config::log_without_effect;
 use axum::Json;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -47,16 +48,22 @@ pub async fn create(
         configs.insert(DRIVE.to_owned(), drive);
     }
     let topic = NewTopic {
-        name: wanted.name,
+        name: wanted.name.clone(),
         partitions: wanted.partitions,
         replication_factor: wanted.replication_factor,
-        configs,
+        configs: configs.clone(),
         internal: false,
         validate_only: wanted.validate_only,
     };
     let made = api.create_topic(topic).await?;
-    let status = if wanted.validate_only { StatusCode::OK } else { StatusCode::CREATED };
-    Ok((status, Json(description(&made))))
+    if wanted.validate_only {
+        // What would be made has no place in the catalog, so its name and configs are the ones asked for.
+        let checked = TopicDescription { name: wanted.name, configs, ..description(&made) };
+        return Ok((StatusCode::OK, Json(checked)));
+    }
+    tracing::info!(topic = wanted.name, id = %made.id, partitions = made.partitions, drive = %made.drive, "topic created");
+    log_without_effect(&wanted.name, &configs);
+    Ok((StatusCode::CREATED, Json(description(&made))))
 }
 
 /// `GET /api/v1/topics/NAME`.
@@ -85,10 +92,15 @@ pub async fn alter(
         api.create_partitions(topic.id, total, true).await?;
     }
     if !configs.is_empty() {
+        let set = configs.iter().filter_map(|(key, value)| Some((key.clone(), value.clone()?))).collect();
+        let names = configs.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(",");
         api.alter_topic_configs(topic.id, configs, false).await?;
+        tracing::info!(topic = name, configs = names, "configs changed");
+        log_without_effect(&name, &set);
     }
     if let Some(total) = change.partitions {
         api.create_partitions(topic.id, total, false).await?;
+        tracing::info!(topic = name, from = topic.partitions, to = total, "partitions added");
     }
     Ok(Json(description(&*find(api, &name)?)))
 }
@@ -101,6 +113,7 @@ pub async fn delete(
     let api = state.api()?;
     let topic = find_own(api, &name)?;
     api.delete_topic(topic.id).await?;
+    tracing::info!(topic = name, id = %topic.id, "topic deleted");
     Ok(Json(TopicDeleted { name, id: topic.id.0, deleted: true }))
 }
 

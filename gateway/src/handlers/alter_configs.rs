@@ -1,0 +1,93 @@
+//! AlterConfigs (33), versions 0 to 2. Deprecated by Kafka: what is not named goes back to its default.
+//!
+//! v2: flexible. Settings under `rangeway.` are kept unless they are named: a tool that knows Kafka's settings only
+//! must not change where records are stored.
+
+use super::Context;
+use super::configs::{Refused, text};
+use super::incremental_alter_configs::{alterable, apply};
+use crate::protocol::dispatch::Close;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
+use kafka_protocol::messages::{AlterConfigsRequest, AlterConfigsResponse};
+use std::collections::{BTreeMap, HashMap};
+
+/// Prefix of settings that Kafka's tools do not know.
+const OWN: &str = "rangeway.";
+
+/// Replaces configs, one resource after the other.
+pub async fn handle(context: Context, request: AlterConfigsRequest) -> Result<AlterConfigsResponse, Close> {
+    let mut times: HashMap<(i8, &str), usize> = HashMap::new();
+    for resource in &request.resources {
+        *times.entry((resource.resource_type, resource.resource_name.as_str())).or_default() += 1;
+    }
+    let mut responses = Vec::with_capacity(request.resources.len());
+    for resource in &request.resources {
+        let key = (resource.resource_type, resource.resource_name.as_str());
+        let outcome = if times.get(&key).is_some_and(|n| *n > 1) {
+            Err((ResponseError::InvalidRequest, "the request names this resource more than once".to_owned()))
+        } else {
+            replace(&context, resource, request.validate_only).await
+        };
+        let row = AlterConfigsResourceResponse::default()
+            .with_resource_type(resource.resource_type)
+            .with_resource_name(resource.resource_name.clone());
+        responses.push(match outcome {
+            Ok(()) => row.with_error_message(None),
+            Err((code, message)) => row.with_error_code(code.code()).with_error_message(text(message)),
+        });
+    }
+    Ok(AlterConfigsResponse::default().with_responses(responses))
+}
+
+async fn replace(
+    context: &Context,
+    resource: &AlterConfigsResource,
+    validate_only: bool,
+) -> Result<(), Refused> {
+    let topic = alterable(context, resource.resource_type, &resource.resource_name)?;
+    let changes = changes(&topic.configs, &resource.configs)?;
+    apply(context, &topic, changes, validate_only).await
+}
+
+/// Sets all that are named, takes back all others.
+fn changes(
+    present: &BTreeMap<String, String>,
+    asked: &[AlterableConfig],
+) -> Result<Vec<(String, Option<String>)>, Refused> {
+    let mut changes: BTreeMap<String, Option<String>> =
+        present.keys().filter(|key| !key.starts_with(OWN)).map(|key| (key.clone(), None)).collect();
+    for config in asked {
+        let name = config.name.as_str();
+        let Some(value) = &config.value else {
+            let why = format!("config {name} has no value; leave it out to have the default");
+            return Err((ResponseError::InvalidRequest, why));
+        };
+        changes.insert(name.to_owned(), Some(value.to_string()));
+    }
+    Ok(changes.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kafka_protocol::protocol::StrBytes;
+
+    #[test]
+    fn what_is_not_named_goes_back_to_its_default_except_our_own() {
+        let present = [("retention.ms", "1"), ("segment.ms", "2"), ("rangeway.drive", "memory")];
+        let present = present.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let asked = |value| {
+            vec![
+                AlterableConfig::default()
+                    .with_name(StrBytes::from_static_str("segment.ms"))
+                    .with_value(value),
+            ]
+        };
+        let replaced = changes(&present, &asked(Some(StrBytes::from_static_str("3"))));
+        let expected = [("retention.ms".to_owned(), None), ("segment.ms".to_owned(), Some("3".to_owned()))];
+        assert_eq!(replaced, Ok(expected.to_vec()));
+        assert_eq!(changes(&present, &asked(None)).map_err(|(code, _)| code.code()), Err(42));
+    }
+}

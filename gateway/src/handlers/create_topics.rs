@@ -1,0 +1,224 @@
+//! CreateTopics (19), versions 2 to 7.
+//!
+//! v4: -1 means the node's default (KIP-464; older versions are answered alike). v5: flexible; what was made is
+//! answered with all its configs (KIP-525). v7: topic id.
+//!
+//! Checked in Kafka's order, so that of several faults the same one is named: name, existing, configs, replicas,
+//! partitions; then core's own checks.
+
+use super::configs::{Refused, created_rows, text};
+use super::{Context, Operation, Resource};
+use crate::config::log_without_effect;
+use crate::protocol::dispatch::Close;
+use crate::protocol::errors;
+use crate::vpartition::check_topic_name;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::create_topics_request::{CreatableReplicaAssignment, CreatableTopic};
+use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+use kafka_protocol::messages::{BrokerId, CreateTopicsRequest, CreateTopicsResponse, TopicName};
+use rangeway_core::api::{NewTopic, TopicView};
+use rangeway_core::config::topic;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Makes topics, one after the other.
+pub async fn handle(context: Context, request: CreateTopicsRequest) -> Result<CreateTopicsResponse, Close> {
+    let mut times: HashMap<&TopicName, usize> = HashMap::new();
+    for topic in &request.topics {
+        *times.entry(&topic.name).or_default() += 1;
+    }
+    let mut rows = Vec::new();
+    let mut answered = HashSet::new();
+    for topic in &request.topics {
+        if !answered.insert(&topic.name) {
+            continue;
+        }
+        let outcome = if times.get(&topic.name).is_some_and(|n| *n > 1) {
+            Err((ResponseError::InvalidRequest, "the request names this topic more than once".to_owned()))
+        } else {
+            create(&context, topic, request.validate_only).await
+        };
+        rows.push(row(&context, topic, outcome));
+    }
+    Ok(CreateTopicsResponse::default().with_topics(rows))
+}
+
+async fn create(
+    context: &Context,
+    wanted: &CreatableTopic,
+    validate_only: bool,
+) -> Result<Arc<TopicView>, Refused> {
+    let name = wanted.name.as_str();
+    if !context.authorize(Operation::Create, Resource::Topic(name)) {
+        return Err((ResponseError::TopicAuthorizationFailed, "not allowed to create topics".to_owned()));
+    }
+    check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
+    if context.api.catalog().by_name.contains_key(name) {
+        return Err((ResponseError::TopicAlreadyExists, format!("topic '{name}' already exists")));
+    }
+    let configs = configs(wanted)?;
+    let (partitions, replication_factor) = shape(wanted, context.api.cluster().node.0)?;
+    let new = NewTopic {
+        name: name.to_owned(),
+        partitions,
+        replication_factor,
+        configs,
+        internal: false,
+        validate_only,
+    };
+    let view = context.api.create_topic(new).await.map_err(|e| (errors::topic(&e), e.to_string()))?;
+    if !validate_only {
+        tracing::info!(topic = name, id = %view.id, partitions = view.partitions, drive = %view.drive, "topic created");
+        log_without_effect(name, &view.configs);
+    }
+    Ok(view)
+}
+
+/// The configs asked for, checked one by one; of several for one key the last holds, as in Kafka.
+fn configs(wanted: &CreatableTopic) -> Result<BTreeMap<String, String>, Refused> {
+    let refused = |why: String| (ResponseError::InvalidConfig, why);
+    let mut configs = BTreeMap::new();
+    for config in &wanted.configs {
+        let Some(value) = &config.value else {
+            let why =
+                format!("config {} has no value; leave it out to have the default", config.name.as_str());
+            return Err(refused(why));
+        };
+        configs.insert(config.name.to_string(), value.to_string());
+    }
+    topic::check(&configs).map_err(|e| refused(e.to_string()))?;
+    Ok(configs)
+}
+
+/// Partition count and replication factor, `None` for the node's default.
+fn shape(wanted: &CreatableTopic, node: i32) -> Result<(Option<i32>, Option<i16>), Refused> {
+    if !wanted.assignments.is_empty() {
+        return assigned(wanted, node).map(|(partitions, copies)| (Some(partitions), Some(copies)));
+    }
+    let (partitions, copies) = (wanted.num_partitions, wanted.replication_factor);
+    if copies < -1 || copies == 0 {
+        let why = format!("replication factor {copies}: it is at least 1, or -1 for the node's default");
+        return Err((ResponseError::InvalidReplicationFactor, why));
+    }
+    if partitions < -1 || partitions == 0 {
+        let why = format!("{partitions} partitions: it is at least 1, or -1 for the node's default");
+        return Err((ResponseError::InvalidPartitions, why));
+    }
+    Ok(((partitions != -1).then_some(partitions), (copies != -1).then_some(copies)))
+}
+
+/// Placement belongs to ranges here; an assignment is accepted when it names this node, and gives the shape.
+fn assigned(wanted: &CreatableTopic, node: i32) -> Result<(i32, i16), Refused> {
+    let request = |why: &str| Err((ResponseError::InvalidRequest, why.to_owned()));
+    let assignment = |why: String| Err((ResponseError::InvalidReplicaAssignment, why));
+    if wanted.replication_factor != -1 {
+        return request("with manual assignments the replication factor must be -1");
+    }
+    if wanted.num_partitions != -1 {
+        return request("with manual assignments the partition count must be -1");
+    }
+    let mut indexes: Vec<i32> = wanted.assignments.iter().map(|a| a.partition_index).collect();
+    indexes.sort_unstable();
+    if !indexes.iter().copied().eq((0i32..).take(indexes.len())) {
+        return assignment(format!("assigned partitions must be 0 to {}, each once", indexes.len() - 1));
+    }
+    let copies = wanted.assignments.first().map_or(0, |a| a.broker_ids.len());
+    for CreatableReplicaAssignment { partition_index, broker_ids, .. } in &wanted.assignments {
+        replicas(*partition_index, broker_ids, copies, node)?;
+    }
+    match (i32::try_from(indexes.len()), i16::try_from(copies)) {
+        (Ok(partitions), Ok(copies)) => Ok((partitions, copies)),
+        _ => assignment("too many partitions or replicas".to_owned()),
+    }
+}
+
+/// Checks the replicas of one partition; all partitions must have `copies` of them.
+pub(super) fn replicas(
+    partition: i32,
+    brokers: &[BrokerId],
+    copies: usize,
+    node: i32,
+) -> Result<(), Refused> {
+    let refused = |why: String| Err((ResponseError::InvalidReplicaAssignment, why));
+    if brokers.is_empty() {
+        return refused(format!("partition {partition} is assigned to no node"));
+    }
+    if brokers.len() != copies {
+        let n = brokers.len();
+        return refused(format!("partition {partition} is assigned to {n} nodes, others to {copies}"));
+    }
+    if let Some(unknown) = brokers.iter().find(|b| b.0 != node) {
+        return refused(format!(
+            "partition {partition} is assigned to node {}, which does not exist",
+            unknown.0
+        ));
+    }
+    if brokers.len() > 1 {
+        return refused(format!("partition {partition} is assigned to node {node} more than once"));
+    }
+    Ok(())
+}
+
+fn row(
+    context: &Context,
+    wanted: &CreatableTopic,
+    outcome: Result<Arc<TopicView>, Refused>,
+) -> CreatableTopicResult {
+    let row = CreatableTopicResult::default().with_name(wanted.name.clone());
+    match outcome {
+        Ok(view) => row
+            .with_topic_id(view.id.0)
+            .with_error_message(None)
+            .with_num_partitions(view.partitions)
+            .with_replication_factor(view.replication_factor)
+            .with_configs(Some(created_rows(&view, &context.shared.settings.node))),
+        Err((code, message)) => row.with_error_code(code.code()).with_error_message(text(message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kafka_protocol::protocol::StrBytes;
+
+    fn topic(partitions: i32, copies: i16, assigned: &[(i32, &[i32])]) -> CreatableTopic {
+        let assignments = assigned.iter().map(|(partition, nodes)| {
+            CreatableReplicaAssignment::default()
+                .with_partition_index(*partition)
+                .with_broker_ids(nodes.iter().map(|n| BrokerId(*n)).collect())
+        });
+        CreatableTopic::default()
+            .with_name(TopicName(StrBytes::from_static_str("t")))
+            .with_num_partitions(partitions)
+            .with_replication_factor(copies)
+            .with_assignments(assignments.collect())
+    }
+
+    fn shaped(topic: &CreatableTopic) -> Result<(Option<i32>, Option<i16>), i16> {
+        shape(topic, 1).map_err(|(code, _)| code.code())
+    }
+
+    #[test]
+    fn minus_one_is_the_default_and_zero_is_nothing() {
+        assert_eq!(shaped(&topic(-1, -1, &[])), Ok((None, None)));
+        assert_eq!(shaped(&topic(3, 2, &[])), Ok((Some(3), Some(2))));
+        assert_eq!(shaped(&topic(0, 1, &[])), Err(37));
+        assert_eq!(shaped(&topic(-2, 1, &[])), Err(37));
+        assert_eq!(shaped(&topic(1, 0, &[])), Err(38));
+        assert_eq!(shaped(&topic(1, -2, &[])), Err(38));
+        assert_eq!(shaped(&topic(0, 0, &[])), Err(38), "replicas are looked at first");
+    }
+
+    #[test]
+    fn a_manual_assignment_names_this_node_and_every_partition_once() {
+        assert_eq!(shaped(&topic(-1, -1, &[(1, &[1]), (0, &[1])])), Ok((Some(2), Some(1))));
+        assert_eq!(shaped(&topic(-1, 1, &[(0, &[1])])), Err(42));
+        assert_eq!(shaped(&topic(1, -1, &[(0, &[1])])), Err(42));
+        assert_eq!(shaped(&topic(-1, -1, &[(0, &[1]), (2, &[1])])), Err(39), "not consecutive");
+        assert_eq!(shaped(&topic(-1, -1, &[(0, &[1]), (0, &[1])])), Err(39), "twice");
+        assert_eq!(shaped(&topic(-1, -1, &[(0, &[7])])), Err(39), "unknown node");
+        assert_eq!(shaped(&topic(-1, -1, &[(0, &[1, 1])])), Err(39), "one node twice");
+        assert_eq!(shaped(&topic(-1, -1, &[(0, &[])])), Err(39), "no node");
+        assert_eq!(shaped(&topic(-1, -1, &[(i32::MAX, &[1])])), Err(39));
+    }
+}

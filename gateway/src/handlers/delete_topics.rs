@@ -1,0 +1,83 @@
+//! DeleteTopics (20), versions 1 to 6.
+//!
+//! v4: flexible. v5: error messages. v6: by name or by id (KIP-516).
+
+use super::configs::{Refused, text};
+use super::{Context, Operation, Resource};
+use crate::protocol::dispatch::Close;
+use crate::protocol::errors;
+use crate::vpartition;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
+use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
+use kafka_protocol::messages::{DeleteTopicsRequest, DeleteTopicsResponse};
+use rangeway_core::api::TopicView;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Deletes topics, one after the other.
+pub async fn handle(context: Context, request: DeleteTopicsRequest) -> Result<DeleteTopicsResponse, Close> {
+    let asked: Vec<DeleteTopicState> = if context.version >= 6 {
+        request.topics
+    } else {
+        request
+            .topic_names
+            .into_iter()
+            .map(|name| DeleteTopicState::default().with_name(Some(name)))
+            .collect()
+    };
+    let mut responses = Vec::with_capacity(asked.len());
+    let mut gone = HashSet::new();
+    for topic in asked {
+        let found = find(&context, &topic);
+        let repeated = found.as_ref().is_ok_and(|view| !gone.insert(view.id));
+        let outcome = match found {
+            _ if repeated => {
+                Err((ResponseError::InvalidRequest, "the request names this topic more than once".to_owned()))
+            }
+            Ok(view) => delete(&context, view).await,
+            Err(refused) => Err(refused),
+        };
+        responses.push(row(topic, outcome));
+    }
+    Ok(DeleteTopicsResponse::default().with_responses(responses))
+}
+
+fn find(context: &Context, asked: &DeleteTopicState) -> Result<Arc<TopicView>, Refused> {
+    let catalog = context.api.catalog();
+    match (&asked.name, asked.topic_id.is_nil()) {
+        (Some(_), false) => {
+            Err((ResponseError::InvalidRequest, "give a topic's name or its id, not both".to_owned()))
+        }
+        (None, true) => Err((ResponseError::InvalidRequest, "give a topic's name or its id".to_owned())),
+        (Some(name), true) => vpartition::by_name(&catalog, name).cloned().ok_or_else(|| {
+            (ResponseError::UnknownTopicOrPartition, format!("there is no topic '{}'", name.as_str()))
+        }),
+        (None, false) => vpartition::by_id(&catalog, asked.topic_id).cloned().ok_or_else(|| {
+            (ResponseError::UnknownTopicId, format!("there is no topic with id {}", asked.topic_id))
+        }),
+    }
+}
+
+async fn delete(context: &Context, topic: Arc<TopicView>) -> Result<Arc<TopicView>, Refused> {
+    if !context.authorize(Operation::Delete, Resource::Topic(&topic.name)) {
+        return Err((ResponseError::TopicAuthorizationFailed, "not allowed to delete this topic".to_owned()));
+    }
+    context.api.delete_topic(topic.id).await.map_err(|e| (errors::topic(&e), e.to_string()))?;
+    tracing::info!(topic = &*topic.name, id = %topic.id, "topic deleted");
+    Ok(topic)
+}
+
+fn row(asked: DeleteTopicState, outcome: Result<Arc<TopicView>, Refused>) -> DeletableTopicResult {
+    let row = DeletableTopicResult::default().with_topic_id(asked.topic_id).with_error_message(None);
+    match outcome {
+        Ok(view) => row
+            .with_name(Some(kafka_protocol::messages::TopicName(
+                kafka_protocol::protocol::StrBytes::from_string(view.name.to_string()),
+            )))
+            .with_topic_id(view.id.0),
+        Err((code, message)) => {
+            row.with_name(asked.name).with_error_code(code.code()).with_error_message(text(message))
+        }
+    }
+}
