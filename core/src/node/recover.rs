@@ -1,20 +1,24 @@
 //! A range's state from its recorded log: fences what is open, folds what is sealed. Thin drivers over the pure fold.
 
 use super::Inner;
-use crate::codec::entry::{CHECKPOINT_LAST, EntryKind};
+use crate::codec::entry::{CHECKPOINT_LAST, Entry, EntryKind};
 use crate::control::command::Ended;
 use crate::control::state::Range;
-use crate::drive::{LogDrive, ScanQuery, SealId};
+use crate::drive::{LogDrive, Read, ScanQuery, SealId};
+use crate::loglet::repair::Repair;
+use crate::loglet::sealer::{SealCommand, SealEnd, SealRecord, Sealer};
 use crate::range::fold::{Fold, FoldError, LogSummary, SealedSegment, Step, next_to_read};
 use crate::range::read::load;
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::types::Address;
 use crate::virtual_log::chain::ChainEntry;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+const REPAIR_MAX: Duration = Duration::from_secs(10);
 const SCAN_ENTRIES: usize = 4096;
 
 impl Inner {
@@ -23,8 +27,11 @@ impl Inner {
         let entry = range.open().ok_or_else(|| format!("range {} has no open segment", range.id))?;
         let drive = self.storage.open(entry.loglet, &entry.drive).map_err(|e| e.to_string())?;
         let by = SealId { node: self.node(), pass: self.seal_passes.fetch_add(1, Ordering::Relaxed) };
-        let answer = drive.fence(entry.window, by).await.map_err(|e| e.to_string())?;
-        Ok(Ended::at(entry.loglet, answer.contiguous()))
+        let end = seal_pass(&*drive, range.version, entry.window, by).await?;
+        if let Some((from, to)) = end.degraded {
+            tracing::warn!(segment = %entry.loglet, %from, %to, "sealed with fewer copies than its write quorum");
+        }
+        Ok(Ended { degraded: end.degraded, ..Ended::at(entry.loglet, end.tail) })
     }
 
     /// Segments of a range that are sealed, with their drives; `ended` is the end of the open one if it was sealed just
@@ -87,6 +94,67 @@ impl Inner {
             }
         }
     }
+}
+
+/// A seal pass up to what it wants recorded: probe, fence, repair within a time.
+async fn seal_pass(
+    drive: &dyn LogDrive,
+    version: u64,
+    window: u32,
+    by: SealId,
+) -> Result<SealRecord, String> {
+    let mut pass = Sealer::new(version, Address(0));
+    loop {
+        match pass.command() {
+            SealCommand::Probe => pass.probed(drive.weak_tail(window).await),
+            SealCommand::Fence => {
+                let answer = drive.fence(window, by).await;
+                pass.fenced(answer, &drive.thin());
+            }
+            SealCommand::Repair => {
+                let tail = drive.fence(window, by).await.map_err(|e| e.to_string())?.contiguous();
+                let copying = copy_thin(drive, pass.repair(), tail, by);
+                if tokio::time::timeout(REPAIR_MAX, copying).await.is_err() {
+                    tracing::warn!("repair of a sealed segment took too long; what is left stays degraded");
+                }
+                pass.repaired();
+            }
+            SealCommand::Record(record) => return Ok(record),
+            SealCommand::Finished(SealEnd::Recorded { tail }) => {
+                return Ok(SealRecord { version, tail, degraded: None });
+            }
+            SealCommand::Finished(SealEnd::Unreachable(why)) => return Err(why),
+            SealCommand::Finished(SealEnd::BelowCommitted { tail, committed }) => {
+                return Err(format!("the drive ends at {tail}, below the acknowledged {committed}"));
+            }
+        }
+    }
+}
+
+/// Gives addresses with too few copies their missing ones.
+async fn copy_thin(drive: &dyn LogDrive, repair: &mut Repair, below: Address, by: SealId) {
+    while let Some(address) = repair.next_copy() {
+        let outcome = copy_one(drive, address, below, by).await;
+        if let Err(error) = &outcome {
+            tracing::warn!(%address, error, "entry not copied");
+        }
+        repair.copied(address, outcome);
+    }
+}
+
+async fn copy_one(drive: &dyn LogDrive, address: Address, below: Address, by: SealId) -> Result<(), String> {
+    let stored = match drive.read(address).await.map_err(|e| e.to_string())? {
+        Read::Value(stored) => stored,
+        Read::Trimmed | Read::Gone { .. } => return Ok(()),
+        Read::Hole => return Err("no copy is readable".into()),
+    };
+    let bytes = load(stored.payload).await.map_err(|e| e.to_string())?;
+    let covered = stored.header.covered_len().min(bytes.len());
+    let mut head = BytesMut::from(&stored.header.encode(&bytes[..covered])[..]);
+    let patched = if stored.header.kind == EntryKind::Data { covered } else { 0 };
+    head.extend_from_slice(&bytes[..patched]);
+    let entry = Entry { header: stored.header, head: head.freeze(), body: bytes.slice(patched..) };
+    drive.repair(address, entry, below, by).await.map_err(|e| e.to_string())
 }
 
 /// Folds a segment from its newest complete checkpoint; `None` when it holds none.

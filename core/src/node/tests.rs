@@ -262,3 +262,24 @@ async fn lookups_by_time_find_the_first_batch_in_offset_order() {
     assert_eq!(base_of(node.api().find_max_timestamp(at).await.expect("found")), Some(1));
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_emptied_disk_of_a_quorum_costs_nothing_acknowledged() {
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
+    let paths: Vec<&Path> = dirs.iter().map(|d| d.path()).collect();
+    let node = Node::start(options(&paths, &[])).await.expect("starts");
+    let id = topic(&node, "t", 1, &[("rangeway.drive", "quorum(3, write=2)")]).await;
+    for i in 0..50 {
+        append(&node, id, vec![batch(0, 1, None, i, &format!("{i}"))]).await;
+    }
+    let before = read_all(&node, id, 0, 0).await;
+    node.crash().await;
+    // The first directory also holds the control state; one of the others is lost with all it has.
+    std::fs::remove_dir_all(paths[2]).expect("removed");
+    std::fs::create_dir(paths[2]).expect("made again");
+    let node = Node::start(options(&paths, &[])).await.expect("starts with an emptied disk");
+    assert_eq!(read_all(&node, id, 0, 0).await, before);
+    let outcome = append(&node, id, vec![batch(0, 1, None, 0, "more")]).await;
+    assert_eq!(base(&outcome[0]), 50);
+    node.stop().await;
+}
