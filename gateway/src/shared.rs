@@ -1,5 +1,6 @@
 //! What all connections of a node share: the door into core, settings, counters, budgets.
 
+use crate::connection::Budget;
 use crate::fetch::session::Sessions;
 use crate::metrics::Metrics;
 use parking_lot::Mutex;
@@ -65,6 +66,8 @@ pub struct Shared {
     pub settings: Settings,
     /// Counters of the Kafka port.
     pub metrics: Arc<Metrics>,
+    /// Memory of received requests.
+    pub budget: Arc<Budget>,
     /// What clients of Fetch asked to be remembered.
     pub fetch_sessions: Mutex<Sessions>,
     me: Weak<Shared>,
@@ -75,10 +78,13 @@ impl Shared {
     pub fn new(api: Api, settings: Settings) -> Arc<Shared> {
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
         let sessions = Sessions::new(settings.fetch_sessions_max, settings.fetch_session_idle, seed);
+        let metrics = Arc::new(Metrics::new());
+        let budget = Budget::new(settings.request_memory_bytes, metrics.clone());
         Arc::new_cyclic(|me| Shared {
             api,
             settings,
-            metrics: Arc::new(Metrics::new()),
+            metrics,
+            budget,
             fetch_sessions: Mutex::new(sessions),
             me: me.clone(),
         })

@@ -2,7 +2,13 @@
 //!
 //! Owns connections and the memory of requests. Knows nothing of what a request means: a [`Service`] does.
 
+mod budget;
+mod receive;
+mod send;
 mod task;
+
+pub use budget::Budget;
+pub use send::Wire;
 
 use crate::handlers::{ClientInfo, ConnectionInfo, Context, Principal};
 use crate::metrics::Metrics;
@@ -25,6 +31,8 @@ pub trait Service: Send + Sync + 'static {
     fn settings(&self) -> &Settings;
     /// Where to count.
     fn metrics(&self) -> &Metrics;
+    /// Memory of requests.
+    fn budget(&self) -> &Arc<Budget>;
 }
 
 impl Service for Shared {
@@ -51,6 +59,10 @@ impl Service for Shared {
 
     fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 }
 

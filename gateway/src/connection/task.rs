@@ -1,11 +1,20 @@
 //! One connection: a task that reads frames, polls what is in progress, and writes replies in request order.
+//!
+//! ```text
+//! socket → frames → slots (in order) → replies of the front slots → one vectored write
+//! ```
+//! An ordered request is taken up when all earlier ordered ones are issued, so Produce on one connection is sequenced
+//! in the order it came while earlier batches still wait for their disk. Nothing else runs between socket and core.
 
 use super::Service;
+use super::budget::{Charge, Place};
+use super::receive::Receive;
+use super::send::{Wire, send};
 use crate::handlers::ConnectionInfo;
 use crate::metrics::Metrics;
 use crate::protocol::dispatch::{Answer, Close, Decoded, Frame, Reply, Routed, Work, route};
 use crate::protocol::table::{Row, Stage};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use rangeway_core::api::Piece;
 use std::collections::VecDeque;
@@ -15,14 +24,22 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Cx, Poll};
-use std::time::Instant;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 /// Requests in progress on one connection.
 const IN_PROGRESS_MAX: usize = 64;
+/// How often a connection looks at its clock.
+const TICK: Duration = Duration::from_secs(5);
+/// While memory is short, a frame that does not grow for so long ends its connection.
+const STALL_MAX: Duration = Duration::from_secs(10);
+/// What a stopping node gives to requests in progress.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Why a connection ended.
+#[derive(Debug)]
 enum End {
     /// The client closed it.
     Client,
@@ -30,6 +47,8 @@ enum End {
     Io(io::Error),
     /// Nothing came for too long.
     Idle,
+    /// A frame stopped coming while memory was short.
+    Stalled,
     /// The node stops.
     Stopping,
     /// A request says so.
@@ -41,6 +60,8 @@ struct Slot {
     row: &'static Row,
     since: Instant,
     state: State,
+    /// Its memory, until its reply is taken.
+    _charge: Charge,
 }
 
 enum State {
@@ -63,7 +84,7 @@ impl Pipeline {
         self.slots.len() >= IN_PROGRESS_MAX
     }
 
-    /// Goes on with everything that may go on; the oldest request's reply once it is there.
+    /// Goes on with everything that may go on; the oldest request's reply once it is there. Pending when there is none.
     fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<(&'static Row, Instant, Result<Reply, Close>)> {
         let mut earlier_unissued = false;
         for slot in &mut self.slots {
@@ -92,22 +113,42 @@ impl Pipeline {
             _ => return Poll::Pending,
         }
         match self.slots.pop_front() {
-            Some(Slot { row, since, state: State::Done(reply) }) => Poll::Ready((row, since, reply)),
+            Some(Slot { row, since, state: State::Done(reply), .. }) => Poll::Ready((row, since, reply)),
             _ => Poll::Pending,
         }
     }
 }
 
 /// Serves one connection to its end; logs and counts why it ended.
-pub(super) async fn run<T, S>(stream: T, info: Arc<ConnectionInfo>, service: Arc<S>, stop: CancellationToken)
-where
-    T: AsyncRead + AsyncWrite + Unpin + Send,
-    S: Service,
-{
-    let end = drive(stream, &info, &*service, stop).await;
-    let metrics = service.metrics();
-    metrics.connections.fetch_sub(1, Relaxed);
-    report(&end, &info, metrics);
+pub(super) async fn run<T: Wire, S: Service>(
+    stream: T,
+    info: Arc<ConnectionInfo>,
+    service: Arc<S>,
+    stop: CancellationToken,
+) {
+    struct Open<'a>(&'a Metrics);
+    impl Drop for Open<'_> {
+        fn drop(&mut self) {
+            self.0.connections.fetch_sub(1, Relaxed);
+        }
+    }
+    let _open = Open(service.metrics());
+    let mut connection = Connection {
+        stream,
+        info: &info,
+        service: &*service,
+        receive: Receive::new(service.settings().frame_bytes_max),
+        coming: None,
+        above: None,
+        pipeline: Pipeline::default(),
+        refused: None,
+        active: Instant::now(),
+        stopping: None,
+    };
+    let end = connection.drive(stop).await;
+    // The socket closes before the end is counted, so that what is counted is over.
+    drop(connection);
+    report(&end, &info, service.metrics());
 }
 
 fn report(end: &End, info: &ConnectionInfo, metrics: &Metrics) {
@@ -119,6 +160,10 @@ fn report(end: &End, info: &ConnectionInfo, metrics: &Metrics) {
             "io"
         }
         End::Idle => "idle",
+        End::Stalled => {
+            tracing::warn!(connection, %peer, "connection closed: memory is short and its frame stopped coming");
+            "stalled"
+        }
         End::Stopping => "stopping",
         End::Refused(close) => {
             tracing::warn!(connection, %peer, reason = %close, "connection closed");
@@ -128,65 +173,194 @@ fn report(end: &End, info: &ConnectionInfo, metrics: &Metrics) {
     metrics.count_closed(reason);
 }
 
-async fn drive<T, S>(mut stream: T, info: &Arc<ConnectionInfo>, service: &S, stop: CancellationToken) -> End
-where
-    T: AsyncRead + AsyncWrite + Unpin + Send,
-    S: Service,
-{
-    let settings = service.settings();
-    let mut received = BytesMut::new();
-    let mut pipeline = Pipeline::default();
-    loop {
+struct Connection<'a, T, S> {
+    stream: T,
+    info: &'a Arc<ConnectionInfo>,
+    service: &'a S,
+    receive: Receive,
+    /// Memory of a large frame that is still coming.
+    coming: Option<Charge>,
+    /// The right to read it above the budget's limit.
+    above: Option<OwnedSemaphorePermit>,
+    pipeline: Pipeline,
+    /// Why nothing more is read; the connection ends when what came before is answered.
+    refused: Option<Close>,
+    /// When bytes last moved.
+    active: Instant,
+    /// Since when the node stops.
+    stopping: Option<Instant>,
+}
+
+/// What a connection wakes for.
+enum Event {
+    Reply(&'static Row, Instant, Result<Reply, Close>),
+    Read(io::Result<usize>),
+    Room(Option<OwnedSemaphorePermit>),
+    Tick,
+    Stop,
+}
+
+impl<T: Wire, S: Service> Connection<'_, T, S> {
+    async fn drive(&mut self, stop: CancellationToken) -> End {
+        let tick = tokio::time::sleep(TICK);
+        tokio::pin!(tick);
         loop {
-            if pipeline.is_full() {
-                break;
-            }
-            let frame = match next_frame(&mut received, settings.frame_bytes_max) {
-                Ok(Some(frame)) => frame,
-                Ok(None) => break,
-                Err(close) => return End::Refused(close),
-            };
-            match begin(frame, info, service) {
-                Ok(slot) => pipeline.slots.push_back(slot),
-                Err(close) => return End::Refused(close),
-            }
-        }
-        tokio::select! {
-            biased;
-            (row, since, reply) = poll_fn(|cx| pipeline.poll(cx)) => {
-                let counters = service.metrics().api(row);
-                match reply {
-                    Ok(reply) => {
-                        let size = reply.as_ref().map_or(0, |f| f.iter().map(Piece::len).sum());
-                        if let Some(counters) = counters {
-                            counters.count_reply(since.elapsed(), size);
-                        }
-                        if let Some(frame) = reply
-                            && let Err(error) = write(&mut stream, frame).await
-                        {
-                            return End::Io(error);
-                        }
-                    }
-                    Err(close) => {
-                        if let Some(counters) = counters {
-                            counters.count_error(&close);
-                        }
-                        return End::Refused(close);
-                    }
+            self.take_up();
+            if self.pipeline.slots.is_empty() {
+                if let Some(close) = self.refused.take() {
+                    return End::Refused(close);
+                }
+                if self.stopping.is_some() {
+                    return End::Stopping;
                 }
             }
-            read = stream.read_buf(&mut received), if !pipeline.is_full() => match read {
-                Ok(0) => return End::Client,
-                Ok(_) => {}
-                Err(error) => return End::Io(error),
-            },
-            () = tokio::time::sleep(settings.connection_idle), if pipeline.slots.is_empty() => return End::Idle,
-            () = stop.cancelled(), if pipeline.slots.is_empty() => return End::Stopping,
+            let event = {
+                let budget = self.service.budget();
+                let open = self.refused.is_none() && self.stopping.is_none() && !self.pipeline.is_full();
+                let room = self.above.is_some() || budget.has_room();
+                let place =
+                    if self.receive.within_frame() { Place::WithinFrame } else { Place::BetweenFrames };
+                let pipeline = &mut self.pipeline;
+                let stream = &mut self.stream;
+                // A length out of bounds was found by `take_up`, before this.
+                let into = if open && room { self.receive.room().ok() } else { None };
+                let read = async {
+                    match into {
+                        Some(into) => stream.read_buf(into).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    (row, since, reply) = poll_fn(|cx| pipeline.poll(cx)) => Event::Reply(row, since, reply),
+                    read = read => Event::Read(read),
+                    above = budget.wait(place), if open && !room => Event::Room(above),
+                    () = &mut tick => Event::Tick,
+                    () = stop.cancelled(), if self.stopping.is_none() => Event::Stop,
+                }
+            };
+            let end = match event {
+                Event::Reply(row, since, reply) => self.answer(row, since, reply).await,
+                Event::Read(Ok(0)) => Some(End::Client),
+                Event::Read(Ok(bytes)) => {
+                    self.active = Instant::now();
+                    self.receive.came(bytes);
+                    self.account();
+                    None
+                }
+                Event::Read(Err(error)) => Some(End::Io(error)),
+                Event::Room(above) => {
+                    self.above = above;
+                    None
+                }
+                Event::Tick => {
+                    tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                    self.look_at_clock()
+                }
+                Event::Stop => {
+                    self.stopping = Some(Instant::now());
+                    tick.as_mut().reset(tokio::time::Instant::now() + DRAIN_MAX);
+                    None
+                }
+            };
+            if let Some(end) = end {
+                return end;
+            }
         }
+    }
+
+    /// Starts on the frames that are here.
+    fn take_up(&mut self) {
+        while self.refused.is_none() && self.stopping.is_none() && !self.pipeline.is_full() {
+            match self.receive.next_frame() {
+                Ok(Some(frame)) => {
+                    self.coming = None;
+                    let charge = self.service.budget().charge(frame.len(), self.above.take());
+                    match begin(frame, charge, self.info, self.service) {
+                        Ok(slot) => self.pipeline.slots.push_back(slot),
+                        Err(close) => self.refused = Some(close),
+                    }
+                }
+                Ok(None) => return,
+                Err(close) => self.refused = Some(close),
+            }
+        }
+    }
+
+    /// Accounts for a large frame as it grows.
+    fn account(&mut self) {
+        let held = self.receive.held();
+        if held == 0 {
+            self.coming = None;
+        } else if self.coming.as_ref().is_none_or(|charge| charge.bytes() != held) {
+            self.coming = Some(self.service.budget().charge(held, None));
+        }
+    }
+
+    /// Writes this reply and all that are ready behind it.
+    async fn answer(
+        &mut self,
+        row: &'static Row,
+        since: Instant,
+        reply: Result<Reply, Close>,
+    ) -> Option<End> {
+        let mut frames: Vec<Frame> = Vec::new();
+        let mut next = Some((row, since, reply));
+        let mut end = None;
+        while let Some((row, since, reply)) = next.take() {
+            let counters = self.service.metrics().api(row);
+            match reply {
+                Ok(reply) => {
+                    if let Some(counters) = counters {
+                        let size = reply.as_ref().map_or(0, |f| f.iter().map(Piece::len).sum());
+                        counters.count_reply(since.elapsed(), size);
+                    }
+                    frames.extend(reply);
+                }
+                Err(close) => {
+                    if let Some(counters) = counters {
+                        counters.count_error(&close);
+                    }
+                    end = Some(End::Refused(close));
+                    break;
+                }
+            }
+            next = poll_fn(|cx| match self.pipeline.poll(cx) {
+                Poll::Ready(reply) => Poll::Ready(Some(reply)),
+                Poll::Pending => Poll::Ready(None),
+            })
+            .await;
+        }
+        let patience = self.service.settings().connection_idle;
+        match tokio::time::timeout(patience, send(&mut self.stream, &mut frames)).await {
+            Ok(Ok(())) => {
+                self.active = Instant::now();
+                end
+            }
+            Ok(Err(error)) => Some(End::Io(error)),
+            Err(_) => Some(End::Idle),
+        }
+    }
+
+    fn look_at_clock(&self) -> Option<End> {
+        if self.stopping.is_some_and(|since| since.elapsed() >= DRAIN_MAX) {
+            return Some(End::Stopping);
+        }
+        let quiet = self.active.elapsed();
+        if self.receive.within_frame() && quiet >= STALL_MAX && !self.service.budget().has_room() {
+            return Some(End::Stalled);
+        }
+        let idle = self.pipeline.slots.is_empty() && quiet >= self.service.settings().connection_idle;
+        idle.then_some(End::Idle)
     }
 }
 
-fn begin<S: Service>(frame: Bytes, info: &Arc<ConnectionInfo>, service: &S) -> Result<Slot, Close> {
+fn begin<S: Service>(
+    frame: Bytes,
+    charge: Charge,
+    info: &Arc<ConnectionInfo>,
+    service: &S,
+) -> Result<Slot, Close> {
     let bytes = frame.len() as u64;
     let since = Instant::now();
     let (row, state) = match route(frame)? {
@@ -197,7 +371,7 @@ fn begin<S: Service>(frame: Bytes, info: &Arc<ConnectionInfo>, service: &S) -> R
         counters.requests.fetch_add(1, Relaxed);
         counters.bytes_in.fetch_add(bytes, Relaxed);
     }
-    Ok(Slot { row, since, state })
+    Ok(Slot { row, since, state, _charge: charge })
 }
 
 /// The service's work; a panic in it ends this connection only.
@@ -215,33 +389,6 @@ fn guarded<S: Service>(
         Ok(answer) => answer,
         Err(_) => Err(Close::Panic(api)),
     }))
-}
-
-/// Takes a whole frame off what was received, without its length prefix.
-fn next_frame(received: &mut BytesMut, most: usize) -> Result<Option<Bytes>, Close> {
-    let Some(prefix) = received.first_chunk::<4>() else { return Ok(None) };
-    let got = i32::from_be_bytes(*prefix);
-    let length = usize::try_from(got).ok().filter(|n| *n <= most).ok_or(Close::FrameSize { got, most })?;
-    if received.len() < 4 + length {
-        return Ok(None);
-    }
-    let mut frame = received.split_to(4 + length);
-    let _ = frame.split_to(4);
-    Ok(Some(frame.freeze()))
-}
-
-async fn write<T: AsyncWrite + Unpin>(stream: &mut T, frame: Frame) -> io::Result<()> {
-    for piece in frame {
-        match piece {
-            Piece::Memory(bytes) => stream.write_all(&bytes).await?,
-            Piece::File(slice) => {
-                let mut bytes = vec![0; slice.len as usize];
-                std::os::unix::fs::FileExt::read_exact_at(&*slice.file, &mut bytes, slice.position)?;
-                stream.write_all(&bytes).await?;
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A connection over real TCP with a service that needs no node.
 
-use super::super::serve;
+use super::super::{Budget, serve};
 use super::*;
 use crate::handlers::api_versions;
 use crate::protocol::dispatch::encode;
@@ -9,12 +9,21 @@ use bytes::{Buf, BufMut};
 use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, RequestHeader};
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use std::net::SocketAddr;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-#[derive(Default)]
 struct Fake {
     settings: Settings,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
+    budget: Arc<Budget>,
+}
+
+impl Fake {
+    fn new(settings: Settings) -> Arc<Fake> {
+        let metrics = Arc::new(Metrics::new());
+        let budget = Budget::new(settings.request_memory_bytes, metrics.clone());
+        Arc::new(Fake { settings, metrics, budget })
+    }
 }
 
 impl Service for Fake {
@@ -35,12 +44,19 @@ impl Service for Fake {
     fn metrics(&self) -> &Metrics {
         &self.metrics
     }
+    fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
 }
 
 async fn start() -> (SocketAddr, Arc<Fake>, CancellationToken) {
+    start_with(Settings::default()).await
+}
+
+async fn start_with(settings: Settings) -> (SocketAddr, Arc<Fake>, CancellationToken) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (service, stop) = (Arc::new(Fake::default()), CancellationToken::new());
+    let (service, stop) = (Fake::new(settings), CancellationToken::new());
     tokio::spawn(serve(listener, service.clone(), stop.clone()));
     (address, service, stop)
 }
@@ -136,4 +152,66 @@ async fn a_panic_in_a_handler_ends_its_connection_only() {
     assert!(service.metrics.closed().any(|(reason, n)| reason == "panic" && n == 1));
     other.write_all(&request(3, 2, Some("calm"))).await.unwrap();
     assert_eq!(response(&mut other).await.unwrap().get_i32(), 2);
+}
+
+#[tokio::test]
+async fn requests_before_a_bad_one_are_answered_before_the_connection_closes() {
+    let (address, _, _stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut bytes = [request(0, 1, None), request(3, 2, None)].concat();
+    bytes.extend([0xff; 4]);
+    stream.write_all(&bytes).await.unwrap();
+    assert_eq!(response(&mut stream).await.unwrap().get_i32(), 1);
+    assert_eq!(response(&mut stream).await.unwrap().get_i32(), 2);
+    assert!(response(&mut stream).await.is_none());
+}
+
+#[tokio::test]
+async fn dribbled_bytes_make_a_request() {
+    let (address, _, _stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for byte in request(3, 9, Some("slow")) {
+        stream.write_all(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(response(&mut stream).await.unwrap().get_i32(), 9);
+}
+
+#[tokio::test]
+async fn half_a_frame_holds_what_came_and_others_go_on_while_memory_is_short() {
+    let settings = Settings { request_memory_bytes: 512 << 10, ..Settings::default() };
+    let (address, service, _stop) = start_with(settings).await;
+    let mut halves = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&(64i32 << 20).to_be_bytes()).await.unwrap();
+        let mut sent = 0;
+        // Until the node stops reading.
+        let more = vec![0; 64 << 10];
+        while sent < 2 << 20 {
+            let write = tokio::time::timeout(Duration::from_millis(200), stream.write(&more)).await;
+            let Ok(Ok(n)) = write else { break };
+            sent += n;
+        }
+        halves.push(stream);
+    }
+    // One of them may be above the limit, by what it sent.
+    let held = service.metrics.request_bytes.load(Relaxed);
+    assert!(held <= (512 << 10) + (8 << 20), "{held} bytes");
+    let mut other = TcpStream::connect(address).await.unwrap();
+    other.write_all(&request(0, 5, None)).await.unwrap();
+    drop(halves);
+    assert_eq!(response(&mut other).await.unwrap().get_i32(), 5);
+}
+
+#[tokio::test]
+async fn a_stopping_node_closes_idle_connections() {
+    let (address, service, stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&request(0, 1, None)).await.unwrap();
+    assert!(response(&mut stream).await.is_some());
+    stop.cancel();
+    assert!(response(&mut stream).await.is_none());
+    assert!(service.metrics.closed().any(|(reason, n)| reason == "stopping" && n == 1));
+    assert_eq!(service.metrics.connections.load(Relaxed), 0);
 }
