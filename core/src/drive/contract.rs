@@ -343,7 +343,9 @@ mod tests {
     use super::*;
     use crate::drive::quorum::Quorum;
     use crate::drive::striped::Striped;
-    use crate::testing::leaf::Leaf;
+    use crate::store::{DiskStore, MemoryStore, StoreConfig};
+    use crate::testing::leaf::{LOGLET, Leaf};
+    use crate::types::LeafId;
 
     fn leaf() -> Arc<dyn LogDrive> {
         Leaf::threaded()
@@ -366,6 +368,41 @@ mod tests {
         run_all("striped(4)", || Subject::new(striped(4, leaf)));
         run_all("striped(2, quorum(3, write=2))", || Subject::new(striped(2, || quorum(3, 2, leaf))));
         run_all("quorum(3, write=2, striped(2))", || Subject::new(quorum(3, 2, || striped(2, leaf))));
+    }
+
+    const LEAF: LeafId = LeafId { loglet: LOGLET, leaf: 0 };
+
+    fn disk() -> Subject {
+        let dir = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            extent_bytes: 1 << 20,
+            reserve_bytes: 0,
+            ..StoreConfig::new(dir.path(), NodeId(1))
+        };
+        let (store, _) = DiskStore::open(config).unwrap();
+        Subject { drive: store.drive(LEAF), keep: Box::new((store, dir)) }
+    }
+
+    #[test]
+    fn the_memory_drive_keeps_the_contract() {
+        run_all("memory", || {
+            let store = MemoryStore::new().unwrap();
+            Subject { drive: store.drive(LEAF), keep: Box::new(store) }
+        });
+    }
+
+    #[test]
+    fn the_disk_drive_keeps_the_contract() {
+        run_all("disk", disk);
+    }
+
+    #[test]
+    fn a_quorum_of_disks_keeps_the_contract() {
+        run_all("quorum(3, write=2) of disks", || {
+            let (drives, keep): (Vec<_>, Vec<_>) =
+                (0..3).map(|_| disk()).map(|s| (Ok(s.drive), s.keep)).unzip();
+            Subject { drive: Arc::new(Quorum::new(drives, 2)), keep: Box::new(keep) }
+        });
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(crate) mod contract;
 mod contract_trees;
 pub mod disk;
 pub mod expr;
+#[cfg(test)]
+pub(crate) mod faulty;
 pub mod memory;
 pub mod merge;
 pub mod quorum;

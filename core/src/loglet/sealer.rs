@@ -93,16 +93,24 @@ pub struct Sealer {
     step: Step,
     repair: Repair,
     stale: u32,
-    /// Used to decide whether to go ahead, and for nothing else.
-    probed: TailDesc,
+    /// What the probe measured, kept only to show that using it loses entries (B1).
+    #[cfg(test)]
+    measured: TailDesc,
 }
 
 impl Sealer {
     /// A pass over a loglet that is open in the chain's `version`, of which `committed` is known to be acknowledged. The
     /// version must be read before the pass begins. Begins with [`SealCommand::Probe`].
     pub fn new(version: u64, committed: Address) -> Sealer {
-        let (repair, probed) = (Repair::new([]), TailDesc::default());
-        Sealer { version, committed, step: Step::Probe, repair, stale: 0, probed }
+        Sealer {
+            version,
+            committed,
+            step: Step::Probe,
+            repair: Repair::new([]),
+            stale: 0,
+            #[cfg(test)]
+            measured: TailDesc::default(),
+        }
     }
 
     /// The command that is due; the same until it is answered.
@@ -124,10 +132,12 @@ impl Sealer {
     pub fn probed(&mut self, answer: Result<TailDesc, ReadError>) {
         self.expect(&Step::Probe);
         self.step = match answer {
-            Ok(tail) => {
-                self.probed = tail;
+            #[cfg(test)]
+            Ok(tail) if broken(Mutant::MeasuredBeforeFence) => {
+                self.measured = tail;
                 Step::Fence
             }
+            Ok(_) => Step::Fence,
             Err(error) => Step::Finished(SealEnd::Unreachable(error.to_string())),
         };
     }
@@ -140,7 +150,8 @@ impl Sealer {
                 self.step = Step::Finished(SealEnd::Unreachable(error.to_string()));
                 return;
             }
-            Ok(_) if broken(Mutant::MeasuredBeforeFence) => self.probed.clone(),
+            #[cfg(test)]
+            Ok(_) if broken(Mutant::MeasuredBeforeFence) => self.measured.clone(),
             Ok(answer) => answer,
         };
         let tail = if broken(Mutant::HighestEnd) { Address(answer.end) } else { answer.contiguous() };

@@ -4,6 +4,8 @@
 //! of tests.
 
 #[cfg(test)]
+mod explorer;
+#[cfg(test)]
 pub(crate) mod leaf;
 pub(crate) mod mutant;
 #[cfg(test)]
