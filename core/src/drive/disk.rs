@@ -107,9 +107,13 @@ impl LogDrive for DiskDrive {
         &self,
         address: Address,
         entry: Entry,
-        _below: Address,
+        below: Address,
         _by: SealId,
     ) -> BoxFuture<'_, Result<(), WriteError>> {
+        if address >= below {
+            let why = format!("repair of address {address}, the tail is {below}");
+            return ready(Err(WriteError::Unavailable(why))).boxed();
+        }
         let (reply, answer) = oneshot::channel();
         self.store.push(Item::Repair { leaf: self.leaf.id, address, entry, reply });
         written(answer)

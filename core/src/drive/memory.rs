@@ -70,9 +70,13 @@ impl LogDrive for MemoryDrive {
         &self,
         address: Address,
         entry: Entry,
-        _below: Address,
+        below: Address,
         _by: SealId,
     ) -> BoxFuture<'_, Result<(), WriteError>> {
+        if address >= below {
+            let why = format!("repair of address {address}, the tail is {below}");
+            return ready(Err(WriteError::Unavailable(why))).boxed();
+        }
         ready(self.leaf.repair(address, entry)).boxed()
     }
 
