@@ -1,0 +1,69 @@
+//! `storm`: kills a broker under load at random instants and judges what is left.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use rangeway_compat_tests::broker::Kind;
+use rangeway_compat_tests::storm::{self, Plan};
+
+/// Kills a broker under load at random instants, restarts it, and checks that nothing acknowledged was lost, doubled,
+/// reordered or renumbered.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How often to kill
+    #[arg(long, default_value_t = 200)]
+    kills: u32,
+    /// Decides the load and the instants; random if not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Producers: two of three idempotent, one plain
+    #[arg(long, default_value_t = 6)]
+    producers: u32,
+    /// Bytes a second of each producer at most
+    #[arg(long, default_value_t = 3_000_000)]
+    rate: u64,
+    /// Settings of the broker, replacing the small sizes that a storm sets by default
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Fail when no segment was rolled, no checkpoint written or no extent recycled
+    #[arg(long)]
+    require_roll: bool,
+    /// Leave out `rangeway verify` at the end
+    #[arg(long)]
+    no_verify: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let kind = Kind::from_env();
+    let mut settings = storm::small_sizes(kind);
+    for setting in &arguments.settings {
+        let Some((key, value)) = setting.split_once('=') else {
+            eprintln!("--set {setting}: give it as KEY=VALUE");
+            return ExitCode::from(2);
+        };
+        settings.retain(|(known, _)| known != key);
+        settings.push((key.to_owned(), value.to_owned()));
+    }
+    let plan = Plan {
+        kind,
+        seed: arguments.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
+        kills: arguments.kills,
+        producers: arguments.producers,
+        rate: arguments.rate,
+        settings,
+        require_roll: arguments.require_roll,
+        verify: !arguments.no_verify,
+    };
+    println!("seed {}", plan.seed);
+    match storm::run(&plan) {
+        Ok(summary) => {
+            println!("{summary}");
+            if summary.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("storm: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Runs the program of a foreign client against a broker and compares its lines with the ones expected.
+//!
+//! The program is given the bootstrap address as its last argument and speaks lines on stdout: `ok NAME`,
+//! `FAIL NAME: why`, and `RESTART`, upon which the broker is restarted and one line written to the program's stdin. Other
+//! lines are for people. `expected.list` in the client's folder names the lines that must be ok; it is written from
+//! the reference broker's result and works as a ratchet: a line more is a failure too, until it is listed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::broker::{Broker, Kind, source};
+
+/// How long one client's program may take.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+
+/// What the lines of one client came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Names of lines that passed.
+    pub passed: BTreeSet<String>,
+    /// Names of lines that failed, with what went wrong.
+    pub failed: Vec<String>,
+}
+
+impl Report {
+    /// Takes one line of output; lines that are neither ok nor FAIL are ignored.
+    pub fn line(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("ok ") {
+            self.passed.insert(name.split_whitespace().next().unwrap_or_default().to_owned());
+        } else if let Some(failure) = line.strip_prefix("FAIL ") {
+            self.failed.push(failure.to_owned());
+        }
+    }
+
+    /// Errors: every line that failed, was expected and is missing, or passed without being expected.
+    pub fn compare(&self, expected: &str) -> Result<()> {
+        let expected: BTreeSet<&str> = expected
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
+        let passed: BTreeSet<&str> = self.passed.iter().map(String::as_str).collect();
+        let mut wrong: Vec<String> = self.failed.iter().map(|failure| format!("FAIL {failure}")).collect();
+        let failed = |name: &str| self.failed.iter().any(|f| f.split([':', ' ']).next() == Some(name));
+        wrong.extend(
+            expected
+                .difference(&passed)
+                .filter(|name| !failed(name))
+                .map(|name| format!("never came to {name}")),
+        );
+        wrong.extend(
+            passed.difference(&expected).map(|name| format!("{name} passed and is not in expected.list")),
+        );
+        ensure!(wrong.is_empty(), "{} of {} lines:\n{}", wrong.len(), expected.len(), wrong.join("\n"));
+        Ok(())
+    }
+}
+
+/// Folder of a client's program, pin and expectations.
+pub fn folder(client: &str) -> PathBuf {
+    source().join("clients").join(client)
+}
+
+/// Checks a report against the client's `expected.list`, or writes that list when `RANGEWAY_COMPAT_RECORD` is set.
+///
+/// Only the reference broker's result is ever written.
+pub fn settle(client: &str, kind: Kind, report: &Report) -> Result<()> {
+    let path = folder(client).join("expected.list");
+    if std::env::var_os("RANGEWAY_COMPAT_RECORD").is_some() {
+        ensure!(kind == Kind::Reference, "expectations are recorded from the reference broker only");
+        ensure!(report.failed.is_empty(), "the reference failed: {:?}", report.failed);
+        let names: Vec<&str> = report.passed.iter().map(String::as_str).collect();
+        return fs::write(path, names.join("\n") + "\n").context("writing expected.list");
+    }
+    let expected = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    report.compare(&expected).with_context(|| client.to_owned())
+}
+
+/// Runs a client's program to its end against a broker of its own and settles its lines.
+pub fn run(client: &str, mut program: Command) -> Result<()> {
+    let kind = Kind::from_env();
+    let mut broker = Broker::start(kind, &[])?;
+    program.arg(broker.address().to_string());
+    program.current_dir(folder(client));
+    let report = converse(&mut program, &mut broker).with_context(|| format!("running {client}"))?;
+    let settled = settle(client, kind, &report);
+    if settled.is_err() {
+        eprintln!("the broker's last lines:\n{}", broker.log_end());
+    }
+    settled?;
+    broker.stop()
+}
+
+fn converse(program: &mut Command, broker: &mut Broker) -> Result<Report> {
+    let mut child =
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting the client")?;
+    let mut input = child.stdin.take().context("the client has no stdin")?;
+    let output = BufReader::new(child.stdout.take().context("the client has no stdout")?);
+    let ended = Arc::new(AtomicBool::new(false));
+    let watchdog = thread::spawn({
+        let (ended, pid, began) = (Arc::clone(&ended), Pid::from_child(&child), Instant::now());
+        move || {
+            while !ended.load(Ordering::Acquire) {
+                if began.elapsed() > PROGRAM_LIMIT {
+                    // It may have ended just now.
+                    let _ = kill_process(pid, Signal::KILL);
+                    return;
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+        }
+    });
+    let mut report = Report::default();
+    for line in output.lines() {
+        let line = line?;
+        println!("{line}");
+        report.line(&line);
+        if line == "RESTART" {
+            broker.stop()?;
+            broker.restart()?;
+            writeln!(input, "RESTARTED")?;
+        }
+    }
+    let status = child.wait()?;
+    ended.store(true, Ordering::Release);
+    if watchdog.join().is_err() {
+        bail!("the watchdog panicked");
+    }
+    if !status.success() && report.failed.is_empty() {
+        report.failed.push(format!("program: ended with {status}"));
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(lines: &[&str]) -> Report {
+        let mut report = Report::default();
+        lines.iter().for_each(|line| report.line(line));
+        report
+    }
+
+    #[test]
+    fn lines_as_expected_pass() {
+        assert!(report(&["ok a 0.1s", "talk", "ok b"]).compare("# head\na\nb\n").is_ok());
+    }
+
+    #[test]
+    fn a_failed_a_missing_and_an_unlisted_line_are_each_named() {
+        let told =
+            format!("{:#}", report(&["ok a", "FAIL b: too late", "ok d"]).compare("a\nb\nc\n").unwrap_err());
+        for part in ["FAIL b: too late", "never came to c", "d passed and is not in expected.list"] {
+            assert!(told.contains(part), "{told}");
+        }
+        assert!(!told.contains("never came to b"), "{told}");
+    }
+}
