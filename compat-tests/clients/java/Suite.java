@@ -1,0 +1,340 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.UUID;
+import java.util.concurrent.Future;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewPartitions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** The Java client against a broker. Usage: Suite HOST:PORT */
+public final class Suite {
+    private static final int RECORDS = 400;
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
+    private static final String RUN = UUID.randomUUID().toString().substring(0, 8);
+    private static final long BEGAN_MS = System.currentTimeMillis() - RECORDS * 1000L;
+
+    private final String bootstrap;
+    private final Admin admin;
+    private final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+    private boolean failed;
+
+    private Suite(String bootstrap) {
+        this.bootstrap = bootstrap;
+        this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+    }
+
+    interface Work {
+        void run() throws Exception;
+    }
+
+    record Sent(byte[] key, byte[] value, List<Header> headers, long timestampMs) {}
+
+    public static void main(String[] arguments) throws Exception {
+        var suite = new Suite(arguments[arguments.length - 1]);
+        suite.run();
+        System.out.flush();
+        System.exit(suite.failed ? 1 : 0);
+    }
+
+    private void run() throws Exception {
+        for (String codec : CODECS) {
+            create(codec, 1);
+            line("produce-consume-" + codec, () -> codec(codec));
+        }
+        line("consume-from-offset", () -> {
+            var got = read("gzip", RECORDS - 123, 123);
+            same(got.get(0).offset(), 123L, "first offset");
+            compare(got.get(0), made(123));
+        });
+        line("consume-from-time", this::fromTime);
+        line("large-value", this::large);
+        line("group-rest-after-consumer-restart", () -> groupRest("rest", () -> {}));
+        line("group-rest-after-broker-restart", () -> groupRest("broker", this::restartBroker));
+        line("group-of-two-shares", this::groupShared);
+        line("records-survive-broker-restart", () -> {
+            for (String codec : CODECS) {
+                for (var record : read(codec, RECORDS, 0)) {
+                    compare(record, made((int) record.offset()));
+                }
+            }
+        });
+        line("admin", this::adminRound);
+    }
+
+    private void line(String name, Work work) {
+        long began = System.currentTimeMillis();
+        try {
+            work.run();
+            System.out.printf("ok %s %.1fs%n", name, (System.currentTimeMillis() - began) / 1000.0);
+        } catch (Throwable problem) {
+            failed = true;
+            problem.printStackTrace();
+            System.out.println("FAIL " + name + ": " + problem.toString().replace('\n', ' '));
+        }
+        System.out.flush();
+    }
+
+    private static void same(Object got, Object wanted, String what) {
+        if (!wanted.equals(got)) {
+            throw new AssertionError(what + ": wanted " + wanted + ", got " + got);
+        }
+    }
+
+    private static String topic(String name) {
+        return "java-" + RUN + "-" + name;
+    }
+
+    private void create(String name, int partitions) throws Exception {
+        admin.createTopics(List.of(new NewTopic(topic(name), partitions, (short) 1))).all().get();
+    }
+
+    private void restartBroker() throws Exception {
+        System.out.println("RESTART");
+        System.out.flush();
+        same(input.readLine(), "RESTARTED", "the driver's answer");
+    }
+
+    /** The record of that number: every byte value, empty and null ones among them. */
+    private static Sent made(int i) {
+        byte[] key = i % 7 == 0 ? null : ("key-" + i).getBytes();
+        byte[] value = new byte[i % 300];
+        for (int j = 0; j < value.length; j++) {
+            value[j] = (byte) (i * 31 + j * j);
+        }
+        if (i % 50 == 11) {
+            value = null;
+        }
+        List<Header> headers = i % 3 != 0 ? List.of() : List.of(new RecordHeader("h", ("" + i).getBytes()),
+                new RecordHeader("h", "again".getBytes()), new RecordHeader("null", (byte[]) null));
+        return new Sent(key, value, headers, BEGAN_MS + i * 1000L);
+    }
+
+    private static void compare(ConsumerRecord<byte[], byte[]> got, Sent wanted) {
+        String where = "record " + got.offset();
+        same(Arrays.equals(got.key(), wanted.key), true, "key of " + where);
+        same(Arrays.equals(got.value(), wanted.value), true, "value of " + where);
+        same(List.of(got.headers().toArray()), wanted.headers, "headers of " + where);
+        same(got.timestamp(), wanted.timestampMs, "timestamp of " + where);
+    }
+
+    private List<RecordMetadata> produce(String name, int partition, List<Sent> rows, Map<String, ?> config) throws Exception {
+        var properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("linger.ms", 20);
+        properties.putAll(config);
+        try (var producer = new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (Sent row : rows) {
+                sent.add(producer.send(new ProducerRecord<>(topic(name), partition, row.timestampMs, row.key, row.value, row.headers)));
+            }
+            producer.flush();
+            List<RecordMetadata> acknowledged = new ArrayList<>();
+            for (var future : sent) {
+                acknowledged.add(future.get());
+            }
+            return acknowledged;
+        }
+    }
+
+    private KafkaConsumer<byte[], byte[]> consumer(String group) {
+        var properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("enable.auto.commit", false);
+        properties.put("heartbeat.interval.ms", 500);
+        if (group != null) {
+            properties.put("group.id", group);
+        }
+        return new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    private static List<ConsumerRecord<byte[], byte[]>> take(KafkaConsumer<byte[], byte[]> consumer, int count) {
+        List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
+        long end = System.currentTimeMillis() + PATIENCE.toMillis();
+        while (got.size() < count && System.currentTimeMillis() < end) {
+            consumer.poll(Duration.ofMillis(500)).forEach(got::add);
+        }
+        if (got.size() < count) {
+            throw new AssertionError("only " + got.size() + " of " + count + " records within the time limit");
+        }
+        return got;
+    }
+
+    private List<ConsumerRecord<byte[], byte[]>> read(String name, int count, long offset) {
+        try (var consumer = consumer(null)) {
+            var partition = new TopicPartition(topic(name), 0);
+            consumer.assign(List.of(partition));
+            consumer.seek(partition, offset);
+            var got = take(consumer, count);
+            same(got.size(), count, "records");
+            return got;
+        }
+    }
+
+    private void codec(String codec) throws Exception {
+        List<Sent> rows = IntStream.range(0, RECORDS).mapToObj(Suite::made).toList();
+        var acknowledged = produce(codec, 0, rows, Map.of("compression.type", codec, "acks", "all"));
+        for (int i = 0; i < RECORDS; i++) {
+            same(acknowledged.get(i).offset(), (long) i, "acknowledged offset");
+        }
+        var got = read(codec, RECORDS, 0);
+        for (int i = 0; i < RECORDS; i++) {
+            same(got.get(i).offset(), (long) i, "offset");
+            compare(got.get(i), rows.get(i));
+        }
+    }
+
+    private void fromTime() {
+        try (var consumer = consumer(null)) {
+            var partition = new TopicPartition(topic("zstd"), 0);
+            long at = BEGAN_MS + 200_000;
+            for (long[] pair : new long[][] {{at, 200}, {at - 1, 200}, {at + 1, 201}, {0, 0}}) {
+                OffsetAndTimestamp found = consumer.offsetsForTimes(Map.of(partition, pair[0])).get(partition);
+                same(found.offset(), pair[1], "offset at " + pair[0]);
+            }
+            same(consumer.offsetsForTimes(Map.of(partition, at * 2)).get(partition) == null, true, "nothing after the end");
+            same(consumer.beginningOffsets(List.of(partition)).get(partition), 0L, "beginning");
+            same(consumer.endOffsets(List.of(partition)).get(partition), (long) RECORDS, "end");
+        }
+    }
+
+    private void large() throws Exception {
+        create("large", 1);
+        byte[] value = new byte[900_000];
+        new Random(7).nextBytes(value);
+        produce("large", 0, List.of(new Sent(null, value, List.of(), BEGAN_MS)), Map.of("max.request.size", 1_000_000));
+        same(Arrays.equals(read("large", 1, 0).get(0).value(), value), true, "every byte of a large value");
+    }
+
+    private Set<String> fill(String name, int partitions) throws Exception {
+        create(name, partitions);
+        Set<String> all = new HashSet<>();
+        for (int p = 0; p < partitions; p++) {
+            List<Sent> rows = new ArrayList<>();
+            for (int i = 0; i < 100; i++) {
+                all.add(p + "-" + i);
+                rows.add(new Sent(null, (p + "-" + i).getBytes(), List.of(), BEGAN_MS));
+            }
+            produce(name, p, rows, Map.of());
+        }
+        return all;
+    }
+
+    private static List<String> values(List<ConsumerRecord<byte[], byte[]>> records) {
+        return records.stream().map(r -> new String(r.value())).collect(Collectors.toCollection(ArrayList::new));
+    }
+
+    private void groupRest(String name, Work between) throws Exception {
+        Set<String> all = fill(name, 3);
+        String group = "g-" + name + "-" + RUN;
+        List<String> got;
+        try (var first = consumer(group)) {
+            first.subscribe(List.of(topic(name)));
+            got = values(take(first, 100));
+            first.commitSync();
+        }
+        between.run();
+        try (var second = consumer(group)) {
+            second.subscribe(List.of(topic(name)));
+            got.addAll(values(take(second, 300 - got.size())));
+            same(second.poll(Duration.ofSeconds(1)).count(), 0, "records more than the rest");
+            second.commitSync();
+        }
+        same(got.size(), 300, "records read, none twice");
+        same(new HashSet<>(got), all, "both halves together");
+    }
+
+    private void groupShared() throws Exception {
+        Set<String> all = fill("shared", 4);
+        List<Set<Integer>> assigned = List.of(new TreeSet<>(), new TreeSet<>());
+        List<String> got = new ArrayList<>();
+        List<Throwable> problems = new ArrayList<>();
+        List<Thread> members = IntStream.range(0, 2).mapToObj(me -> new Thread(() -> {
+            try (var consumer = consumer("g-shared-" + RUN)) {
+                consumer.subscribe(List.of(topic("shared")));
+                // Both members are there before either reads.
+                long end = System.currentTimeMillis() + PATIENCE.toMillis();
+                while (!shareAll(assigned)) {
+                    consumer.poll(Duration.ofMillis(100));
+                    note(assigned, me, consumer.assignment());
+                    if (System.currentTimeMillis() > end) {
+                        throw new AssertionError("the members never shared: " + assigned);
+                    }
+                }
+                consumer.seekToBeginning(consumer.assignment());
+                var mine = values(take(consumer, 100 * consumer.assignment().size()));
+                synchronized (got) {
+                    got.addAll(mine);
+                }
+            } catch (Throwable problem) {
+                synchronized (problems) {
+                    problems.add(problem);
+                }
+            }
+        })).toList();
+        members.forEach(Thread::start);
+        for (Thread member : members) {
+            member.join();
+        }
+        same(problems, List.of(), "problems of the members");
+        same(got.size(), 400, "records read");
+        same(new HashSet<>(got), all, "what both read together");
+    }
+
+    private static boolean shareAll(List<Set<Integer>> assigned) {
+        synchronized (assigned) {
+            return assigned.stream().noneMatch(Set::isEmpty) && assigned.stream().mapToInt(Set::size).sum() == 4;
+        }
+    }
+
+    private static void note(List<Set<Integer>> assigned, int me, Collection<TopicPartition> partitions) {
+        synchronized (assigned) {
+            assigned.get(me).clear();
+            partitions.forEach(p -> assigned.get(me).add(p.partition()));
+        }
+    }
+
+    private void adminRound() throws Exception {
+        create("admin", 2);
+        admin.createPartitions(Map.of(topic("admin"), NewPartitions.increaseTo(5))).all().get();
+        produce("admin", 4, IntStream.range(0, 10).mapToObj(Suite::made).toList(), Map.of());
+        var partition = new TopicPartition(topic("admin"), 4);
+        same(admin.listOffsets(Map.of(partition, OffsetSpec.latest())).partitionResult(partition).get().offset(), 10L, "latest");
+        var deleted = admin.deleteRecords(Map.of(partition, RecordsToDelete.beforeOffset(4))).lowWatermarks();
+        same(deleted.get(partition).get().lowWatermark(), 4L, "low watermark");
+        same(admin.listOffsets(Map.of(partition, OffsetSpec.earliest())).partitionResult(partition).get().offset(), 4L, "earliest");
+        var resource = new ConfigResource(ConfigResource.Type.TOPIC, topic("admin"));
+        same(admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms") != null, true, "retention.ms");
+        same(admin.describeTopics(List.of(topic("admin"))).allTopicNames().get().get(topic("admin")).partitions().size(), 5, "partitions");
+        same(admin.describeCluster().nodes().get().isEmpty(), false, "no nodes");
+        admin.deleteTopics(List.of(topic("admin"))).all().get();
+    }
+}
