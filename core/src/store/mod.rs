@@ -46,6 +46,8 @@ pub(crate) mod tail;
 #[cfg(test)]
 mod tests;
 
+pub mod verify;
+
 pub use file::{Fault, Faults};
 pub use memory::MemoryStore;
 pub use recovery::{Damage, RecoveryReport};

@@ -1,0 +1,281 @@
+//! Offline check of one data directory: reads every byte that counts and checks every checksum. Changes nothing.
+
+use crate::store::directory::{self, page_is_good};
+use crate::store::extent::{EXTENTS, file_number};
+use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, HeaderBlock, RecordKind};
+use crate::store::leaf_table::{self, LeafTable};
+use crate::store::open::extent_files;
+use crate::store::recovery::{FoundGroup, read_up_to, scan};
+use crate::store::superblock::{self, SUPERBLOCK, Superblock};
+use crate::store::{Damage, OpenError};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What kind of thing is damaged.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FindingKind {
+    /// The superblock.
+    Superblock,
+    /// An extent's header.
+    ExtentHeader,
+    /// A write group: its header, a record's header or the padding.
+    Group,
+    /// An entry: its header or its payload.
+    Entry,
+    /// A directory of an extent.
+    Directory,
+    /// The leaf table.
+    LeafTable,
+    /// A file that is none of ours.
+    Unknown,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: FindingKind,
+    /// File, place, segment and address where known, and what is wrong.
+    pub damage: Damage,
+}
+
+/// How far a check is.
+#[derive(Clone, Debug)]
+pub struct Progress<'a> {
+    /// The file that is read.
+    pub file: &'a Path,
+    /// Bytes of files done.
+    pub done: u64,
+    /// Bytes of all files.
+    pub total: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Files read.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Entries checked.
+    pub entries: u64,
+    /// Bytes of a last write that was cut: no damage, the next start cuts it off.
+    pub torn_bytes: u64,
+    /// What is wrong; empty when all is well.
+    pub findings: Vec<Finding>,
+}
+
+struct Check {
+    report: Report,
+    total: u64,
+}
+
+struct Live {
+    path: PathBuf,
+    file: File,
+    header: ExtentHeader,
+}
+
+/// Checks a data directory that no process uses.
+///
+/// Errors: `InUse` while a node runs on it; `Io` when a file cannot be read. What is damaged is in the report.
+pub fn verify(dir: &Path, mut progress: impl FnMut(Progress<'_>)) -> Result<Report, OpenError> {
+    // An error here is no finding: without the directory there is nothing to check.
+    let _lock = superblock::lock(dir)?;
+    let extents = dir.join(EXTENTS);
+    let total = total_bytes(&extents).map_err(OpenError::io(&extents))?;
+    let mut check = Check { report: Report::default(), total };
+    let superblock = check.superblock(dir)?;
+    check.leaf_tables(dir, superblock.as_ref())?;
+    check.unknown(&extents)?;
+    let live = check.headers(dir, superblock.as_ref())?;
+    for (at, this) in live.iter().enumerate() {
+        let (done, total) = (check.report.bytes, check.total);
+        progress(Progress { file: &this.path, done, total });
+        let bound = live.get(at + 1).map(|next| next.header.first_group);
+        check.extent(this, bound).map_err(OpenError::io(&this.path))?;
+    }
+    progress(Progress { file: dir, done: check.total, total: check.total });
+    Ok(check.report)
+}
+
+fn total_bytes(extents: &Path) -> io::Result<u64> {
+    let mut total = 0;
+    for item in std::fs::read_dir(extents)? {
+        total += item?.metadata()?.len();
+    }
+    Ok(total)
+}
+
+impl Check {
+    fn add(&mut self, kind: FindingKind, file: &Path, position: u64, what: impl Into<String>) {
+        let damage =
+            Damage { file: file.to_owned(), position, segment: None, address: None, what: what.into() };
+        self.report.findings.push(Finding { kind, damage });
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.report.files += 1;
+        self.report.bytes += bytes;
+    }
+
+    fn superblock(&mut self, dir: &Path) -> Result<Option<Superblock>, OpenError> {
+        let path = dir.join(SUPERBLOCK);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.add(FindingKind::Superblock, &path, 0, "missing");
+                return Ok(None);
+            }
+            Err(error) => return Err(OpenError::Io { file: path, error }),
+        };
+        self.count(bytes.len() as u64);
+        match Superblock::decode(&bytes, &path) {
+            Ok(superblock) => Ok(Some(superblock)),
+            Err(e) => {
+                self.add(FindingKind::Superblock, &path, 0, e.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    fn leaf_tables(&mut self, dir: &Path, superblock: Option<&Superblock>) -> Result<(), OpenError> {
+        for name in leaf_table::FILES {
+            let path = dir.join(name);
+            let bytes = match std::fs::read(&path) {
+                Ok(bytes) => bytes,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(OpenError::Io { file: path, error }),
+            };
+            self.count(bytes.len() as u64);
+            if superblock.is_some_and(|s| LeafTable::decode(&bytes, s.disk).is_none()) {
+                self.add(FindingKind::LeafTable, &path, 0, "checksum, version or disk differs");
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown(&mut self, extents: &Path) -> Result<(), OpenError> {
+        for item in std::fs::read_dir(extents).map_err(OpenError::io(extents))? {
+            let path = item.map_err(OpenError::io(extents))?.path();
+            let ours = file_number(&path).is_some()
+                || path.extension().is_some_and(|e| e == "new")
+                || (path.extension().is_some_and(|e| e == "dir") && path.with_extension("ext").exists());
+            if !ours {
+                self.add(
+                    FindingKind::Unknown,
+                    &path,
+                    0,
+                    "not a file of this program, or its extent is missing",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn headers(&mut self, dir: &Path, superblock: Option<&Superblock>) -> Result<Vec<Live>, OpenError> {
+        let mut live = Vec::new();
+        for path in extent_files(dir)? {
+            let file = File::open(&path).map_err(OpenError::io(&path))?;
+            let len = file.metadata().map_err(OpenError::io(&path))?.len();
+            let mut block = [0; BLOCK];
+            read_up_to(&file, &mut block, 0).map_err(OpenError::io(&path))?;
+            self.count(len);
+            match ExtentHeader::read(&block) {
+                HeaderBlock::Spare => {}
+                HeaderBlock::Newer(v) => {
+                    self.add(
+                        FindingKind::ExtentHeader,
+                        &path,
+                        0,
+                        format!("version {v} is newer than this program"),
+                    );
+                }
+                HeaderBlock::Damaged => {
+                    self.add(FindingKind::ExtentHeader, &path, 0, "both copies are damaged")
+                }
+                HeaderBlock::Live { header, damaged_copy } => {
+                    if damaged_copy {
+                        self.add(FindingKind::ExtentHeader, &path, 0, "one of two copies is damaged");
+                    } else if block != header.encode() {
+                        self.add(FindingKind::ExtentHeader, &path, 0, "bytes beside the header are not zero");
+                    }
+                    if superblock.is_some_and(|s| s.disk != header.disk) {
+                        self.add(
+                            FindingKind::ExtentHeader,
+                            &path,
+                            0,
+                            format!("of another disk, {}", header.disk),
+                        );
+                        continue;
+                    }
+                    if len < header.len {
+                        let what = format!("file cut: {len} bytes, expected {}", header.len);
+                        self.add(FindingKind::ExtentHeader, &path, len, what);
+                    }
+                    live.push(Live { path, file, header });
+                }
+            }
+        }
+        live.sort_by_key(|l| l.header.number);
+        Ok(live)
+    }
+
+    fn extent(&mut self, this: &Live, next: Option<u64>) -> io::Result<()> {
+        let end = self.directory(this)?;
+        let (mut entries, mut pads) = (0, Vec::new());
+        let mut visit = |group: &FoundGroup| {
+            let kinds = group.records.iter().map(|r| r.record.kind);
+            entries += kinds.filter(|k| matches!(k, RecordKind::Entry | RecordKind::Repair)).count() as u64;
+            pads.push(group.position + (GROUP_HEADER_LEN + group.bytes.len()) as u64);
+        };
+        let found = scan(&this.file, &this.path, this.header, end.or(next), &mut visit)?;
+        if let Some(last) = &found.last {
+            visit(last);
+        }
+        self.report.entries += entries;
+        self.report.torn_bytes += found.torn_bytes;
+        for damage in found.damage {
+            let kind = if damage.segment.is_some() { FindingKind::Entry } else { FindingKind::Group };
+            self.report.findings.push(Finding { kind, damage });
+        }
+        // A last group that was cut has no padding to speak of.
+        if found.torn_bytes > 0 {
+            pads.pop();
+        }
+        for at in pads {
+            let mut pad = vec![0; (at.next_multiple_of(BLOCK as u64) - at) as usize];
+            read_up_to(&this.file, &mut pad, at)?;
+            if pad.iter().any(|b| *b != 0) {
+                self.add(FindingKind::Group, &this.path, at, "padding of a group is not zero");
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks an extent's directory; answers where it says that the extent's groups end.
+    fn directory(&mut self, this: &Live) -> io::Result<Option<u64>> {
+        let path = directory::path_of(&this.path);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        self.count(bytes.len() as u64);
+        let header = match directory::open(&this.path) {
+            Ok((header, _)) => header,
+            Err(what) => {
+                self.add(FindingKind::Directory, &path, 0, what);
+                return Ok(None);
+            }
+        };
+        for (number, page) in bytes.chunks(BLOCK).enumerate() {
+            if !page_is_good(page, header.extent, number as u32) {
+                let what = format!("page {number}: checksum differs");
+                self.add(FindingKind::Directory, &path, (number * BLOCK) as u64, what);
+            }
+        }
+        Ok((header.extent == this.header.number).then_some(header.end_group))
+    }
+}
