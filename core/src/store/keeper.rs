@@ -6,7 +6,7 @@
 
 use crate::store::directory::{self, DirectoryHeader, LeafPart};
 use crate::store::extent::Extent;
-use crate::store::file::{Aligned, WriteMode, Writer};
+use crate::store::file::{Aligned, Writer};
 use crate::store::format::BLOCK;
 use crate::store::index::LeafIndex;
 use crate::store::leaf::Index;
@@ -226,7 +226,7 @@ impl Keeper {
         zeros.extend(&vec![0; PIECE]);
         for _ in 0..ZEROED {
             let (path, len) = self.inner.new_file(self.inner.extent_bytes)?;
-            let writer = Writer::open(&path, WriteMode::Buffered, None)?;
+            let writer = Writer::open(&path, self.inner.mode, None)?;
             let mut at = 0;
             while at < len && !self.inner.dropped.load(Ordering::Relaxed) {
                 let piece = usize::try_from(len - at).unwrap_or(PIECE).min(PIECE);

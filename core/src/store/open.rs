@@ -37,6 +37,8 @@ pub(crate) fn extent_files(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
 struct Live {
     header: ExtentHeader,
     extent: Arc<Extent>,
+    /// The file is shorter than its header says.
+    cut: bool,
 }
 
 pub(crate) struct Recovered {
@@ -80,7 +82,11 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
             found.last.as_ref().map_or((next_group, found.end), |g| (g.number, g.position));
         let (extent, first_group) = (this.extent.clone(), this.header.first_group);
         // An extent with damage stays as it is, without a directory: a directory would not know what is missing.
-        if found.damage.is_empty() {
+        if this.cut {
+            let what = format!("{}: file cut; records at its end may be lost", this.extent.path.display());
+            // The first group of the next extent may be the copy of the last one that was left of this.
+            r.lost.push((bound.map_or(u64::MAX, |b| b + 1), what));
+        } else if found.damage.is_empty() {
             closed.push(Closed { extent, first_group, end_group, data_end });
         }
         last = found.last;
@@ -130,7 +136,7 @@ impl Recovery<'_> {
                         self.damage(&path, format!("file cut: {len} bytes, expected {}", header.len));
                     }
                     let extent = Extent::new(header.number, path, file, header.len);
-                    live.push(Live { header, extent: Arc::new(extent) });
+                    live.push(Live { header, extent: Arc::new(extent), cut: len < header.len });
                 }
             }
         }

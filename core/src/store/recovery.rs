@@ -225,7 +225,7 @@ impl Scanner<'_> {
         if got < bytes.len() && bad.is_empty() {
             bad.push(self.bad_at(start + got as u64, "file cut".into()));
         }
-        let whole = records.len() as u64 + bad.iter().filter(|d| d.segment.is_some()).count() as u64;
+        let whole = records.len() as u64;
         if bad.iter().all(|d| d.segment.is_some()) && whole != u64::from(group.records) {
             bad.push(self.bad_at(start, format!("group of {whole} records, expected {}", group.records)));
         }

@@ -49,9 +49,19 @@ impl TailBudget {
 
     /// Counts `bytes` of entries of `leaf` numbered below `below`. Not to be called with a leaf's lock held.
     pub(crate) fn add(&self, leaf: Weak<dyn Evict>, below: u64, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        self.recent.lock().push_back(Recent { leaf, below });
-        while self.used() > self.limit {
+        // Every live item stands for at least one entry; more items than entries fit are left over from trims.
+        let items_max = self.limit / ENTRY_OVERHEAD + 1;
+        let mut items = {
+            let mut recent = self.recent.lock();
+            recent.push_back(Recent { leaf, below });
+            recent.len()
+        };
+        while self.used() > self.limit || items > items_max {
+            items = items.saturating_sub(1);
             let Some(oldest) = self.recent.lock().pop_front() else { return };
             if let Some(leaf) = oldest.leaf.upgrade() {
                 self.release(leaf.evict_below(oldest.below));

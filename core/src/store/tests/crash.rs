@@ -250,3 +250,39 @@ fn a_flipped_byte_in_the_middle_is_reported_and_never_reads_as_a_hole_or_the_end
         });
     }
 }
+
+#[test]
+fn a_cut_file_is_reported_and_its_segments_give_no_vote() {
+    for keep in [4096 * 3, 4096 * 5 + 100, 4096 * 10] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = ten_groups(dir.path());
+        std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(keep).unwrap();
+        runtime().block_on(async {
+            for start in 0..2 {
+                let (store, report) = open(dir.path());
+                assert!(report.damage.iter().any(|d| d.what.contains("file cut")), "{report:?}");
+                let drive = store.drive(leaf(1));
+                assert!(matches!(drive.read(Address(9)).await, Err(ReadError::Damaged(_))), "kept {keep}");
+                assert!(matches!(drive.weak_tail(4).await, Err(ReadError::Damaged(_))));
+                assert!(matches!(drive.fence(4, SEAL).await, Err(FenceError::Unavailable(_))));
+                assert!(matches!(drive.admit(1), Err(AdmitError::Dead(_))));
+                let fresh = leaf(2 + start);
+                write(&*store.drive(fresh), 0, vec![data(fresh, 0, 0, 0, 9)]).await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn an_extent_whose_header_is_lost_is_left_alone_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = ten_groups(dir.path());
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().write_all_at(&[0x55; 4096], 0).unwrap();
+    let (store, report) = open(dir.path());
+    assert!(report.damage[0].to_string().contains("header damaged"), "{report:?}");
+    runtime().block_on(async {
+        write(&*store.drive(leaf(2)), 0, vec![data(leaf(2), 0, 0, 0, 9)]).await.unwrap();
+    });
+    drop(store);
+    assert!(std::fs::read(&file).unwrap()[4096..].starts_with(b"RWGR"), "nothing was written over it");
+}
