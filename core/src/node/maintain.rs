@@ -49,6 +49,7 @@ pub(super) async fn run(node: Arc<Inner>) {
 
 impl Inner {
     async fn look_after(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, roll_away_due: bool) {
+        range.look_at_drive();
         match range.phase() {
             Phase::Open => {}
             Phase::Blocked(_) if roll_away_due => {

@@ -54,6 +54,21 @@ pub struct NodeOptions {
     pub rack: Option<String>,
     /// Sizes and times.
     pub config: NodeConfig,
+    /// What goes wrong on which of the directories.
+    #[cfg(test)]
+    pub(crate) faults: TestFaults,
+}
+
+/// Faults by data directory, in tests.
+#[cfg(test)]
+#[derive(Clone, Default)]
+pub(crate) struct TestFaults(pub(crate) HashMap<PathBuf, Arc<dyn crate::store::Faults>>);
+
+#[cfg(test)]
+impl std::fmt::Debug for TestFaults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TestFaults({})", self.0.len())
+    }
 }
 
 /// Why a node does not start.

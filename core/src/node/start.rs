@@ -107,6 +107,9 @@ async fn open_disks(
                 .config
                 .disk_reserve_bytes
                 .unwrap_or_else(|| share(dir, 50, RESERVE_AUTO_MIN, u64::max)),
+            #[cfg(test)]
+            faults: options.faults.0.get(dir).cloned(),
+            #[cfg(not(test))]
             faults: None,
         };
         let shown = dir.display().to_string();

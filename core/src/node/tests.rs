@@ -3,10 +3,13 @@ use crate::api::batch::BatchHead;
 use crate::api::{AppendBatch, Appended, NewTopic, Piece, ReadFrom};
 use crate::config::node::NodeConfig;
 use crate::error::{AppendError, ReadFailure, TopicPartition};
+use crate::store::{Fault, Faults};
 use crate::types::TopicId;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A batch of `count` records whose body says `text`; the CRC is right, the records are no records.
@@ -45,7 +48,13 @@ fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
     for (key, value) in set {
         config.set(key, value).expect("a known key");
     }
-    NodeOptions { data: dirs.iter().map(|d| d.to_path_buf()).collect(), node_id: 1, rack: None, config }
+    NodeOptions {
+        data: dirs.iter().map(|d| d.to_path_buf()).collect(),
+        node_id: 1,
+        rack: None,
+        config,
+        faults: Default::default(),
+    }
 }
 
 async fn topic(node: &Node, name: &str, partitions: i32, configs: &[(&str, &str)]) -> TopicId {
@@ -281,5 +290,87 @@ async fn an_emptied_disk_of_a_quorum_costs_nothing_acknowledged() {
     assert_eq!(read_all(&node, id, 0, 0).await, before);
     let outcome = append(&node, id, vec![batch(0, 1, None, 0, "more")]).await;
     assert_eq!(base(&outcome[0]), 50);
+    node.stop().await;
+}
+
+/// A disk whose syncs fail once it is told so.
+#[derive(Default)]
+struct FailingSync(AtomicBool);
+
+impl Faults for FailingSync {
+    fn write(&self, _len: usize) -> Fault {
+        if self.0.load(Ordering::Acquire) { Fault::SyncFails } else { Fault::None }
+    }
+}
+
+fn with_fault(dirs: &[&Path], failing: usize, fault: &Arc<FailingSync>) -> NodeOptions {
+    let mut options = options(dirs, &[]);
+    options.faults.0.insert(dirs[failing].to_path_buf(), fault.clone());
+    options
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_outlives_the_death_of_one_disk() {
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
+    let paths: Vec<&Path> = dirs.iter().map(|d| d.path()).collect();
+    let fault = Arc::new(FailingSync::default());
+    let node = Node::start(with_fault(&paths, 2, &fault)).await.expect("starts");
+    let id = topic(&node, "t", 1, &[("rangeway.drive", "quorum(3, write=2)")]).await;
+    for i in 0..40 {
+        if i == 20 {
+            fault.0.store(true, Ordering::Release);
+        }
+        let outcome = append(&node, id, vec![batch(0, 1, None, i, &format!("{i}"))]).await;
+        assert_eq!(base(&outcome[0]), i);
+    }
+    assert!(node.api().blocked().iter().any(|why| why.contains("dead")), "{:?}", node.api().blocked());
+    node.crash().await;
+    let node = Node::start(options(&paths, &[])).await.expect("starts again");
+    assert_eq!(read_all(&node, id, 0, 0).await.len(), 40);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_disk_blocks_its_own_ranges_and_others_go_on() {
+    let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().expect("a directory")).collect();
+    let paths: Vec<&Path> = dirs.iter().map(|d| d.path()).collect();
+    let fault = Arc::new(FailingSync::default());
+    let node = Node::start(with_fault(&paths, 1, &fault)).await.expect("starts");
+    let mut topics = Vec::new();
+    for n in 0..12 {
+        let id = topic(&node, &format!("t{n}"), 1, &[]).await;
+        assert_eq!(base(&append(&node, id, vec![batch(0, 1, None, 0, "before")]).await[0]), 0);
+        topics.push(id);
+    }
+    fault.0.store(true, Ordering::Release);
+    let mut refused = Vec::new();
+    for id in &topics {
+        let deadline = Instant::now() + Duration::from_millis(500);
+        let outcome =
+            node.api().append(*id, vec![batch(0, 1, None, 0, "after")], deadline).await.wait(deadline).await;
+        match &outcome[0] {
+            Appended::Ok { base_offset, .. } => assert_eq!(*base_offset, 1),
+            Appended::Err(AppendError::TimedOut | AppendError::Storage(_)) => refused.push(*id),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(!refused.is_empty() && refused.len() < topics.len(), "{} of {}", refused.len(), topics.len());
+    let until = Instant::now() + Duration::from_secs(5);
+    while node.api().blocked().len() <= refused.len() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(node.api().blocked().len(), 1 + refused.len(), "{:?}", node.api().blocked());
+    let new = topic(&node, "new", 1, &[]).await;
+    assert_eq!(base(&append(&node, new, vec![batch(0, 1, None, 0, "on the live disk")]).await[0]), 0);
+    for id in &topics {
+        assert!(!read_all(&node, *id, 0, 0).await.is_empty(), "what was acknowledged stays readable");
+    }
+    node.crash().await;
+    let node = Node::start(options(&paths, &[])).await.expect("starts again");
+    for id in &topics {
+        let stored = read_all(&node, *id, 0, 0).await.len();
+        let least = if refused.contains(id) { 1 } else { 2 };
+        assert!(stored >= least, "{stored} records, {least} were acknowledged");
+    }
     node.stop().await;
 }

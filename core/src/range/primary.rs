@@ -14,7 +14,7 @@ use crate::codec::crc32c;
 use crate::codec::entry::{
     CHECKPOINT_FIRST, CHECKPOINT_LAST, ENTRY_HEADER_LEN, Entry, EntryHeader, EntryKind,
 };
-use crate::drive::{Completion, Run, Ticket, WriteError};
+use crate::drive::{AdmitError, Completion, Run, Ticket, WriteError};
 use crate::error::AppendError;
 use crate::loglet::sequencer::{Sequencer, Window};
 use crate::range::ack::{Ack, AckSlot, Issued};
@@ -577,6 +577,14 @@ impl RangePrimary {
             head.phase = Phase::Blocked(error.to_string());
         }
         self.room.notify_waiters();
+    }
+
+    /// Blocks the range if its active segment's drive has died, also while nobody appends.
+    pub fn look_at_drive(&self) {
+        let segment = self.head.lock().segment.clone();
+        if let Err(AdmitError::Dead(why)) = segment.drive.admit(0) {
+            self.run_failed(&segment, WriteError::Unavailable(why));
+        }
     }
 
     /// Begins the drain of a roll or a stop: no further address is handed out. The completed tail once nothing is in
