@@ -39,6 +39,9 @@ pub enum OpenError {
     Bounds(String),
 }
 
+/// Opens one leaf, which its spec names.
+pub type OpenLeaf<'a> = dyn FnMut(LeafId, &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError> + 'a;
+
 /// Whether the disk that was found is the one that a leaf's spec names. Asked before anything is read from it or written to
 /// it: an emptied disk that answered under its old name would have forgotten its entries *and its fence* (B9).
 ///
@@ -57,18 +60,18 @@ pub fn same_disk(leaf: LeafId, named: DiskId, found: DiskId) -> Result<(), OpenE
 pub fn build(
     spec: &DriveSpec,
     loglet: LogletId,
-    resolve: &mut dyn FnMut(LeafId, &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError>,
+    resolve: &mut OpenLeaf<'_>,
 ) -> Result<Arc<dyn LogDrive>, OpenError> {
     Builder { loglet, next: 0, resolve }.build(spec)
 }
 
-struct Builder<'a> {
+struct Builder<'a, 'b> {
     loglet: LogletId,
     next: u16,
-    resolve: &'a mut dyn FnMut(LeafId, &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError>,
+    resolve: &'a mut OpenLeaf<'b>,
 }
 
-impl Builder<'_> {
+impl Builder<'_, '_> {
     fn build(&mut self, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError> {
         match spec {
             DriveSpec::Memory { .. } | DriveSpec::Disk { .. } => {

@@ -31,7 +31,7 @@ pub mod quorum;
 pub mod spec;
 pub mod striped;
 
-pub use build::{OpenError, build, same_disk};
+pub use build::{OpenError, OpenLeaf, build, same_disk};
 
 /// Consecutive entries of one loglet, submitted together; `entries[i]` has the drive-local address `first + i`.
 #[derive(Debug)]

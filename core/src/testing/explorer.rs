@@ -317,7 +317,7 @@ impl World {
                 pass.machine.fenced(Ok(merged), &thin);
             }
             Step::Copy(_) => {
-                let Some(a) = pass.machine.repair().next_copy() else { return None };
+                let a = pass.machine.repair().next_copy()?;
                 let outcome = self.copy(a.0);
                 pass.machine.repair().copied(a, outcome);
                 if pass.machine.repair().finished() {

@@ -54,7 +54,7 @@ pub(crate) fn entry_at(address: u64) -> Entry {
 }
 
 enum Job {
-    Write(Run),
+    Write(Box<Run>),
     Fence(u32, oneshot::Sender<TailDesc>),
 }
 
@@ -223,7 +223,7 @@ impl LogDrive for Leaf {
     }
 
     fn submit(&self, run: Run) {
-        self.enqueue(Job::Write(run));
+        self.enqueue(Job::Write(Box::new(run)));
     }
 
     fn read(&self, address: Address) -> BoxFuture<'_, Result<Read, ReadError>> {

@@ -486,9 +486,8 @@ mod tests {
         #[test]
         fn any_changes_keep_the_invariants(ops in prop::collection::vec((0u8..7, 0u64..20, any::<bool>()), 0..40)) {
             let mut chain = Chain::new(segment(0, 0));
-            let mut next = 1;
             let mut placed = std::collections::BTreeMap::new();
-            for (op, n, fresh) in ops {
+            for (next, (op, n, fresh)) in (1..).zip(ops) {
                 let last = chain.entries.last().map_or(0, |e| e.loglet.0);
                 let end = chain.open().and_then(|_| end(last, n));
                 let op = match op {
@@ -499,7 +498,6 @@ mod tests {
                     5 => ChainOp::Touch,
                     _ => ChainOp::Lost { loglet: LogletId(n), from: Address(0), to: Address(n) },
                 };
-                next += 1;
                 let before = chain.clone();
                 let expected = if fresh { chain.version } else { chain.version.wrapping_sub(1) };
                 match chain.apply(expected, op) {
