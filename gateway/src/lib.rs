@@ -1,8 +1,10 @@
 //! The gateway: Kafka clients on one side, core's door on the other.
 //!
-//! `cli` is what the program offers, `config` what an operator may set, `http` administration and metrics;
+//! `cli` is what the program offers, `config` what an operator may set, `http` administration and metrics,
+//! `bench` a client that measures;
 //! `connection` owns sockets, `protocol` owns bytes to messages, `handlers` one file per API, `shared` what they share.
 
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod connection;

@@ -2,6 +2,7 @@
 //! codes. Knows nothing of how a node works: `serve` assembles one, every other admin command speaks HTTP to one.
 
 mod admin_client;
+mod bench;
 mod config_cmd;
 pub mod failure;
 mod ranges;
@@ -39,6 +40,8 @@ enum Command {
     Ranges(ranges::RangesArgs),
     /// Show the cluster
     Cluster(topics::ClusterArgs),
+    /// Measure a node, or any Kafka broker, through its Kafka port
+    Bench(bench::BenchArgs),
     /// List and explain configuration keys
     Config(config_cmd::ConfigArgs),
 }
@@ -62,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Topics(args) => (Format::json(args.admin.json), topics::run(args)),
         Command::Ranges(args) => (Format::json(args.admin.json), ranges::run(args)),
         Command::Cluster(args) => (Format::json(args.admin.json), topics::run_cluster(args)),
+        Command::Bench(args) => (Format::json(args.json), bench::run(args)),
         Command::Config(args) => (Format::json(args.json), config_cmd::run(args)),
     };
     match outcome {
