@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod connection;
 pub mod fetch;
+pub mod groups;
 pub mod handlers;
 pub mod http;
 pub mod metrics;

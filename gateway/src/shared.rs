@@ -2,6 +2,7 @@
 
 use crate::connection::Budget;
 use crate::fetch::session::Sessions;
+use crate::groups::{self, Groups};
 use crate::metrics::Metrics;
 use parking_lot::Mutex;
 use rangeway_core::api::Api;
@@ -70,6 +71,8 @@ pub struct Shared {
     pub budget: Arc<Budget>,
     /// What clients of Fetch asked to be remembered.
     pub fetch_sessions: Mutex<Sessions>,
+    /// The coordinators of groups on this node.
+    pub groups: Groups,
     me: Weak<Shared>,
 }
 
@@ -80,12 +83,18 @@ impl Shared {
         let sessions = Sessions::new(settings.fetch_sessions_max, settings.fetch_session_idle, seed);
         let metrics = Arc::new(Metrics::new());
         let budget = Budget::new(settings.request_memory_bytes, metrics.clone());
+        let groups = groups::Settings {
+            initial_rebalance_delay_ms: settings.node.group_initial_rebalance_delay_ms.unsigned_abs(),
+            ..groups::Settings::default()
+        };
+        let groups = Groups::new(api.clone(), groups);
         Arc::new_cyclic(|me| Shared {
             api,
             settings,
             metrics,
             budget,
             fetch_sessions: Mutex::new(sessions),
+            groups,
             me: me.clone(),
         })
     }

@@ -171,7 +171,7 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
     let metrics = shared.metrics.clone();
     state.count(Box::new(move || http::metrics::kafka(&metrics)));
     let stop_kafka = CancellationToken::new();
-    let mut kafka_task = tokio::spawn(connection::serve(kafka, shared, stop_kafka.clone()));
+    let mut kafka_task = tokio::spawn(connection::serve(kafka, shared.clone(), stop_kafka.clone()));
     let shown = program.advertised.as_ref().map_or_else(|| kafka_at.to_string(), |(h, p)| format!("{h}:{p}"));
     state.ready(node.api(), shown);
     super::print(&format!("rangeway ready kafka={kafka_at} http={http_at} node={}\n", program.node_id))?;
@@ -190,6 +190,8 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
     state.stopping();
     let drained = async {
         stop_kafka.cancel();
+        // Joins that wait for other members would hold the connections open.
+        shared.groups.stop().await;
         if failed.is_none() && tokio::time::timeout(DRAIN_MAX, kafka_task).await.is_err() {
             tracing::warn!(
                 "some requests did not end within {DRAIN_MAX:?}; their clients see a closed connection"
