@@ -163,15 +163,15 @@ impl Inner {
         self.clock.now_ms()
     }
 
-    pub(super) fn topic(&self, id: TopicId) -> Option<Arc<TopicRuntime>> {
+    fn topic(&self, id: TopicId) -> Option<Arc<TopicRuntime>> {
         self.topics.load().get(&id).cloned()
     }
 
-    pub(super) fn all_topics(&self) -> Arc<HashMap<TopicId, Arc<TopicRuntime>>> {
+    fn all_topics(&self) -> Arc<HashMap<TopicId, Arc<TopicRuntime>>> {
         self.topics.load_full()
     }
 
-    pub(super) fn change_topics(&self, change: impl Fn(&mut HashMap<TopicId, Arc<TopicRuntime>>)) {
+    fn change_topics(&self, change: impl Fn(&mut HashMap<TopicId, Arc<TopicRuntime>>)) {
         self.topics.rcu(|topics| {
             let mut topics = HashMap::clone(topics);
             change(&mut topics);
