@@ -13,6 +13,7 @@ use crate::store::leaf::Index;
 use crate::store::superblock::{sync_dir, write_whole};
 use crate::store::{Inner, Spare};
 use crate::types::{LeafId, LogletId};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,6 +51,8 @@ pub(crate) struct Closed {
 
 pub(crate) struct Keeper {
     inner: Arc<Inner>,
+    /// Closed extents whose directory is to be written, oldest first; one that fails is tried again with the next job.
+    closed: VecDeque<Closed>,
     retiring: Vec<Arc<Extent>>,
     sequence: u64,
 }
@@ -57,7 +60,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// `sequence`: of the leaf table that was read.
     pub(crate) fn new(inner: Arc<Inner>, sequence: u64) -> Keeper {
-        Keeper { inner, retiring: Vec::new(), sequence }
+        Keeper { inner, closed: VecDeque::new(), retiring: Vec::new(), sequence }
     }
 
     /// Works until it is stopped or the store is dropped.
@@ -71,7 +74,10 @@ impl Keeper {
                 return;
             }
             let done = match job {
-                Ok(Job::Closed(closed)) => self.close(&closed).and_then(|()| self.check()),
+                Ok(Job::Closed(closed)) => {
+                    self.closed.push_back(closed);
+                    self.check()
+                }
                 Ok(Job::Check) => {
                     self.inner.check_queued.store(false, Ordering::Release);
                     self.check()
@@ -104,9 +110,7 @@ impl Keeper {
         let (bytes, header, summaries) = directory::encode(header, &parts);
         drop(parts);
         write_whole(&directory::path_of(&extent.path), &bytes)?;
-        if extent.directory.set(header).is_err() {
-            return Err(io::Error::other(format!("extent {} was closed twice", extent.number)));
-        }
+        extent.directory.get_or_init(|| header);
         for (id, summary) in summaries.into_iter().filter(|(id, _)| id.leaf != DISCARD_ROW) {
             let Some(leaf) = self.inner.known_leaf(id) else { continue };
             let mut state = leaf.state.write();
@@ -138,8 +142,14 @@ impl Keeper {
         LeafPart { id, fenced: registers.is_fenced(), discarded: false, trim: registers.trimmed(), index }
     }
 
-    /// Retires the extents that are dead.
+    /// Writes missing directories, then retires the extents that are dead.
     fn check(&mut self) -> io::Result<()> {
+        while let Some(closed) = self.closed.pop_front() {
+            if let Err(e) = self.close(&closed) {
+                self.closed.push_front(closed);
+                return Err(e);
+            }
+        }
         let live: Vec<Arc<Extent>> = self.inner.extents.lock().live.values().cloned().collect();
         let closed = live.into_iter().take_while(|e| e.directory.get().is_some());
         let dead: Vec<Arc<Extent>> = closed.filter(|e| self.is_dead(e)).collect();

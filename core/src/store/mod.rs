@@ -89,7 +89,8 @@ pub struct StoreConfig {
     pub extent_bytes: u64,
     /// The node's budget for recent entries in memory, shared by its disks.
     pub tail_bytes: Arc<TailBudget>,
-    /// Most bytes of extents that wait for being rewritten.
+    /// Most bytes of scattered extents that may wait for being rewritten. Without effect as long as all extents are
+    /// adopted as they are.
     pub journal_bytes: u64,
     /// Bytes that entries may not use: kept for fences and other control records.
     pub reserve_bytes: u64,
