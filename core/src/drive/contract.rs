@@ -34,7 +34,7 @@ impl Subject {
 
 const K: u32 = 8;
 const SEALER: SealId = SealId { node: NodeId(1), pass: 1 };
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs every rule on a fresh drive each; panics with the rule's name.
 pub(crate) fn run_all(name: &str, mut fresh: impl FnMut() -> Subject) {

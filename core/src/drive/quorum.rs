@@ -11,7 +11,7 @@ use crate::drive::{
     Stored, TailDesc, Ticket, WriteError,
 };
 use crate::types::{Address, Offset, Partition};
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -420,8 +420,14 @@ impl LogDrive for Quorum {
         })
     }
 
+    /// Waits for every copy's answer, so that a later read finds no copy behind, save one that failed.
     fn trim(&self, below: Address) -> BoxFuture<'_, Result<(), WriteError>> {
-        Box::pin(async move { self.write_all(|_, child| child.trim(below)).await })
+        Box::pin(async move {
+            let outcomes = join_all(self.children.iter().map(|child| child.trim(below))).await;
+            let mut tally = Tally::new(self.copies(), self.write, self.absent.len());
+            let decided = outcomes.into_iter().filter_map(|outcome| tally.count(outcome)).next();
+            decided.unwrap_or_else(|| Err(WriteError::Unavailable(self.absent.join("; "))))
+        })
     }
 
     fn note_committed(&self, committed: Address) {
