@@ -1,6 +1,6 @@
 //! The program as its users meet it: a started process, its command line, its HTTP and Kafka ports.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)] // a helper that fails is a test that fails
 
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
@@ -359,6 +359,46 @@ fn a_short_bench_of_every_workload_counts_records_and_leaves_no_topic() {
     assert_eq!(node.json("GET", "/api/v1/topics", &Value::Null), (200, json!([])));
     let nobody = rangeway(&["bench", "produce", "--bootstrap", "127.0.0.1:1"]);
     assert_eq!(nobody.status.code(), Some(1));
+}
+
+#[test]
+fn verify_finds_a_flipped_byte_in_an_entry_and_in_the_control_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap().to_owned();
+    let mut node = Node::start(dir.path(), &["--set", "extent.bytes=1MiB"]);
+    let bench = ["bench", "produce", "--seconds", "1", "--keep", "--size", "100", "--bootstrap", &node.kafka];
+    assert_eq!(rangeway(&bench).status.code(), Some(0));
+    assert_eq!(rangeway(&["verify", "--data", &path]).status.code(), Some(3), "a node uses it");
+    node.signal(rustix::process::Signal::TERM);
+    node.child.wait().unwrap();
+    let clean = rangeway(&["verify", "--data", &path]);
+    assert_eq!(clean.status.code(), Some(0), "{clean:?}");
+    assert!(text(&clean.stdout).ends_with("no damage\n"), "{clean:?}");
+
+    let extents: Vec<_> =
+        std::fs::read_dir(dir.path().join("extents")).unwrap().map(|f| f.unwrap().path()).collect();
+    let extent = extents.iter().find(|f| f.ends_with("00000000.ext")).unwrap();
+    for (file, place, kind) in
+        [(extent.clone(), 300_000, "entry"), (dir.path().join("control.redb"), 64, "control state")]
+    {
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[place] ^= 0x10;
+        std::fs::write(&file, &bytes).unwrap();
+        let found = rangeway(&["verify", "--data", &path, "--json"]);
+        assert_eq!(found.status.code(), Some(1), "{found:?}");
+        let verified: Value = serde_json::from_slice(&found.stdout).unwrap();
+        let findings = verified["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), 1, "{verified}");
+        assert_eq!(findings[0]["kind"], kind, "{verified}");
+        assert_eq!(findings[0]["file"].as_str(), file.to_str());
+        if kind == "entry" {
+            assert!(findings[0]["segment"].is_string() && findings[0]["address"].is_u64(), "{verified}");
+        }
+        bytes[place] ^= 0x10;
+        std::fs::write(&file, &bytes).unwrap();
+    }
+    assert_eq!(rangeway(&["verify", "--data", &path]).status.code(), Some(0));
+    assert_eq!(rangeway(&["verify", "--data", "/nowhere/at/all"]).status.code(), Some(3));
 }
 
 fn wanted(name: &str, partitions: i32, copies: i16, configs: &[(&str, Option<&str>)]) -> CreatableTopic {

@@ -7,9 +7,10 @@ use super::watch::{Published, Watch};
 use super::{ControlError, Delta, PROPOSAL_COMMANDS_MAX, Store};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, TableHandle,
-    WriteTransaction,
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+    TableHandle, WriteTransaction,
 };
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -293,10 +294,31 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Opens an existing file and reads all of it. The embedded store may panic on a damaged file: that is damage too.
+/// Opens an existing file and reads all of it.
 fn load(path: &Path) -> Result<(Database, State), ControlError> {
+    read_whole(path, || builder().open(path).map_err(|e| database_error(path, e)))
+}
+
+/// Checks a store's file as opening it does, on a copy in memory: the file is not changed.
+///
+/// Errors: `Newer`, `Damaged`, `Io`.
+pub fn verify(path: &Path) -> Result<(), ControlError> {
+    let bytes = fs::read(path).map_err(|e| io_error(path, &e))?;
+    let copy = InMemoryBackend::new();
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let copied = copy.set_len(length).and_then(|()| StorageBackend::write(&copy, 0, &bytes));
+    copied.map_err(|e| damaged(path, format!("it cannot be copied: {e}")))?;
+    let open = || builder().create_with_backend(copy).map_err(|e| database_error(path, e));
+    read_whole(path, open).map(|_| ())
+}
+
+/// The embedded store may panic on a damaged file: that is damage too.
+fn read_whole(
+    path: &Path,
+    open: impl FnOnce() -> Result<Database, ControlError>,
+) -> Result<(Database, State), ControlError> {
     let loaded = catch_unwind(AssertUnwindSafe(|| {
-        let mut database = builder().open(path).map_err(|e| database_error(path, e))?;
+        let mut database = open()?;
         check_pages(path, &mut database)?;
         let state = read_all(path, &database)?;
         Ok((database, state))

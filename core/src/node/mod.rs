@@ -12,6 +12,7 @@ mod start;
 mod storage;
 mod topic;
 mod topics;
+pub mod verify;
 
 #[cfg(test)]
 mod tests;

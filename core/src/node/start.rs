@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// File of the control state in the first data directory.
-const CONTROL_FILE: &str = "control.redb";
+pub(super) const CONTROL_FILE: &str = "control.redb";
 /// Ranges that are folded at the same time.
 const FOLDS_AT_ONCE: usize = 16;
 const JOURNAL_AUTO_MAX: u64 = 4 << 30;

@@ -9,6 +9,7 @@ mod ranges;
 mod serve;
 mod table;
 mod topics;
+mod verify;
 
 use clap::{Args, Parser, Subcommand};
 use failure::{Failure, Format};
@@ -42,6 +43,8 @@ enum Command {
     Cluster(topics::ClusterArgs),
     /// Measure a node, or any Kafka broker, through its Kafka port
     Bench(bench::BenchArgs),
+    /// Check a data directory that no node uses, down to every checksum
+    Verify(verify::VerifyArgs),
     /// List and explain configuration keys
     Config(config_cmd::ConfigArgs),
 }
@@ -59,6 +62,7 @@ pub struct AdminArgs {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    quiet_store_panics();
     let cli = Cli::parse();
     let (format, outcome) = match cli.command {
         Command::Serve(args) => (Format::Text, serve::run(args)),
@@ -66,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Ranges(args) => (Format::json(args.admin.json), ranges::run(args)),
         Command::Cluster(args) => (Format::json(args.admin.json), topics::run_cluster(args)),
         Command::Bench(args) => (Format::json(args.json), bench::run(args)),
+        Command::Verify(args) => (Format::json(args.json), verify::run(args)),
         Command::Config(args) => (Format::json(args.json), config_cmd::run(args)),
     };
     match outcome {
@@ -75,6 +80,17 @@ pub fn main() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// The embedded store of control state panics on some damaged files; core catches that and reports the damage, so the
+/// panic itself is no news to anybody. All others are shown as always.
+fn quiet_store_panics() {
+    let shown = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !panic.location().is_some_and(|at| at.file().contains("/redb-")) {
+            shown(panic);
+        }
+    }));
 }
 
 /// Splits `KEY=VALUE`.

@@ -1,0 +1,87 @@
+//! `rangeway verify`: checks data directories that no node uses.
+
+use super::failure::Failure;
+use super::table::bytes;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use rangeway_core::node::verify::{Finding, Verified, verify};
+use std::path::PathBuf;
+
+/// `rangeway verify`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit codes: 0 everything is as it was written, 1 damage was found and is listed, 3 a directory \
+    is in use or cannot be read.\nNothing is changed."
+)]
+pub struct VerifyArgs {
+    /// Data directory; may be repeated
+    #[arg(long, value_name = "DIR", required = true)]
+    data: Vec<PathBuf>,
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs `rangeway verify`.
+pub fn run(args: VerifyArgs) -> Result<(), Failure> {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes}  {msg}") {
+        bar.set_style(style);
+    }
+    let verified = verify(&args.data, |file, done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+        bar.set_message(
+            file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+        );
+    });
+    bar.finish_and_clear();
+    let verified = verified.map_err(|e| Failure::unusable("cannot_verify", e.to_string()))?;
+    if args.json {
+        let text = serde_json::to_string(&verified).map_err(|e| Failure::failed("json", e.to_string()))?;
+        super::print(&(text + "\n"))?;
+    } else {
+        super::print(&report(&verified))?;
+    }
+    match verified.findings.len() {
+        0 => Ok(()),
+        n => Err(Failure::failed(
+            "damaged",
+            format!("{n} damaged {}", if n == 1 { "place" } else { "places" }),
+        )
+        .hint("a damaged entry is not served; it is read from another copy where its drive has one")),
+    }
+}
+
+fn report(verified: &Verified) -> String {
+    let mut out: String = verified.findings.iter().map(|finding| line(finding) + "\n").collect();
+    let Verified { files, entries, torn_bytes, .. } = verified;
+    out.push_str(&format!("{files} files, {}, {entries} entries checked", bytes(verified.bytes)));
+    if *torn_bytes > 0 {
+        out.push_str(&format!(
+            "; {torn_bytes} bytes of an unfinished last write, which the next start cuts off"
+        ));
+    }
+    out.push('\n');
+    if !verified.control {
+        out.push_str("no control state is in these directories; it is in the first one of a node\n");
+    }
+    if verified.findings.is_empty() {
+        out.push_str("no damage\n");
+    }
+    out
+}
+
+fn line(finding: &Finding) -> String {
+    let mut line = format!("{}: {}", finding.kind, finding.file.display());
+    if let Some(position) = finding.position {
+        line.push_str(&format!(" position {position}"));
+    }
+    if let Some(segment) = &finding.segment {
+        line.push_str(&format!(" segment {segment}"));
+    }
+    if let Some(address) = finding.address {
+        line.push_str(&format!(" address {address}"));
+    }
+    format!("{line}: {}", finding.what)
+}
