@@ -14,6 +14,8 @@
 //! memory is dropped and folded again from the log behind a barrier entry, so that no record can appear later that
 //! the fold has not seen.
 
+#[cfg(test)]
+mod api_log_test;
 mod fold;
 mod log;
 mod runtime;

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 /// A map of counters; a caller may wait until a counter reaches a value.
 #[derive(Debug, Default)]
-struct Counters {
+pub(super) struct Counters {
     durable: Shared<BTreeMap<String, u64>>,
     waiting: Vec<(Ticket, String, u64)>,
     expire_at: Option<u64>,
 }
 
 #[derive(Debug)]
-enum Ask {
+pub(super) enum Ask {
     Add(String, u64),
     Get(String),
     WaitFor(String, u64),

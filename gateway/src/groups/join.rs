@@ -6,6 +6,9 @@ use super::record::{Blob, GroupImage, MemberImage, MemberInfo, Phase, Record};
 use rangeway_core::replicated::Ticket;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Ids given out and not yet used, in one group.
+const PENDING_IDS_MAX: usize = 10_000;
+
 impl Turn<'_> {
     /// JoinGroup: answered now, or when the generation is formed.
     pub(super) fn join(&mut self, ticket: Ticket, join: Join) {
@@ -49,6 +52,9 @@ impl Turn<'_> {
             return Ok(());
         }
         if join.requires_known_id {
+            if self.live().pending.len() >= PENDING_IDS_MAX {
+                return Err(GroupError::GroupFull.into());
+            }
             let due = self.now.mono_ms + u64::from(join.info.session_timeout_ms);
             self.live().pending.insert(join.fresh_id.clone(), due);
             return Err(Refused { error: GroupError::MemberIdRequired, member_id: Some(join.fresh_id) });
