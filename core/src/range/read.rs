@@ -118,6 +118,11 @@ impl RangePrimary {
                 Some(listed) => listed,
                 None => segment.drive.list(query).await.map_err(|e| unreadable(self, segment, e))?,
             };
+            // An answer may stop short of its limits; only an empty one is the segment's end.
+            if listed.is_empty() {
+                at += 1;
+                continue;
+            }
             for stored in listed {
                 let len = stored.payload.len();
                 if stored.header.base_offset >= view.high_watermark
@@ -129,10 +134,9 @@ impl RangePrimary {
                 from = stored.header.last_offset() + 1;
                 found.push(stored);
             }
-            if bytes >= max_bytes || found.len() >= max_entries {
+            if bytes >= max_bytes || found.len() >= max_entries || from >= view.high_watermark {
                 return Ok(found);
             }
-            at += 1;
         }
         Ok(found)
     }
