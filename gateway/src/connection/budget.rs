@@ -81,6 +81,12 @@ impl Budget {
 }
 
 impl Charge {
+    /// Accounts for more.
+    pub fn add(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.budget.metrics.request_bytes.fetch_add(bytes as u64, AcqRel);
+    }
+
     /// How many bytes.
     pub fn bytes(&self) -> usize {
         self.bytes as usize

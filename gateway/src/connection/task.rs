@@ -357,19 +357,20 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
 
 fn begin<S: Service>(
     frame: Bytes,
-    charge: Charge,
+    mut charge: Charge,
     info: &Arc<ConnectionInfo>,
     service: &S,
 ) -> Result<Slot, Close> {
-    let bytes = frame.len() as u64;
+    let bytes = frame.len();
     let since = Instant::now();
     let (row, state) = match route(frame)? {
         Routed::Reply(row, frame) => (row, State::Done(Ok(Some(frame)))),
         Routed::Call(request) => (request.row, State::Issue(guarded(request, info, service))),
     };
+    charge.add(bytes.saturating_mul(row.memory.saturating_sub(1)));
     if let Some(counters) = service.metrics().api(row) {
         counters.requests.fetch_add(1, Relaxed);
-        counters.bytes_in.fetch_add(bytes, Relaxed);
+        counters.bytes_in.fetch_add(bytes as u64, Relaxed);
     }
     Ok(Slot { row, since, state, _charge: charge })
 }

@@ -61,7 +61,7 @@ pub struct Row {
     pub flexible: i16,
     /// Order on a connection.
     pub stage: Stage,
-    /// Memory that one byte of a request may cost while it is worked on, in bytes.
+    /// Memory that one byte of a request costs while it is worked on, in bytes: its messages and their answer.
     pub memory: usize,
     /// What the principal must be allowed to do; on which resource is the handler's matter.
     pub operation: Operation,
@@ -123,7 +123,7 @@ macro_rules! row {
 pub static TABLE: &[Row] = &[
     Row {
         advertised: versions(0, 13),
-        ..row!("Produce", 0, 3..=13, flexible 9, Ordered, 2, Write, Produce,
+        ..row!("Produce", 0, 3..=13, flexible 9, Ordered, 1, Write, Produce,
             raw handlers::produce::handle, "Store batches")
     },
     row!("Fetch", 1, 4..=17, flexible 12, Overlapping, 8, Read, Fetch,

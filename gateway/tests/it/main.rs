@@ -1,0 +1,10 @@
+//! The gateway over real TCP, spoken to by the codec crate as a raw client: what Kafka's clients can see on the socket.
+
+mod bad_input;
+mod decode_guard;
+mod fetch;
+mod metadata;
+mod offsets;
+mod produce;
+mod support;
+mod versions;

@@ -1,0 +1,150 @@
+//! Metadata, DescribeCluster, DescribeTopicPartitions.
+
+use crate::support::{BROKER, Client, run, topic_name};
+use kafka_protocol::messages::describe_topic_partitions_request::{Cursor, TopicRequest};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{DescribeClusterRequest, DescribeTopicPartitionsRequest, MetadataRequest};
+use kafka_protocol::protocol::StrBytes;
+
+#[test]
+fn no_topics_means_all_in_version_0_and_none_from_version_1() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(3, &[]).await;
+        let empty = || MetadataRequest::default().with_topics(Some(vec![]));
+        assert!(c.call(0, empty()).await.topics.iter().any(|x| x.name.as_ref().unwrap().as_str() == t.name));
+        assert!(c.call(1, empty()).await.topics.is_empty());
+        let all = c.call(12, MetadataRequest::default().with_topics(None)).await;
+        let row = all.topics.iter().find(|x| x.topic_id == t.id).unwrap();
+        assert_eq!((row.partitions.len(), row.is_internal, row.error_code), (3, false, 0));
+        assert!(all.topics.iter().all(|x| !x.topic_id.is_nil()), "every topic has an id");
+        assert!(
+            row.partitions
+                .iter()
+                .all(|p| p.leader_id.0 == 7 && p.leader_epoch >= 0 && p.isr_nodes.len() == 1)
+        );
+        assert!(
+            all.topics.iter().all(|x| !x.name.as_ref().unwrap().starts_with("__")),
+            "internal ones are hidden"
+        );
+    });
+}
+
+#[test]
+fn the_node_is_where_the_client_reached_it() {
+    run(async {
+        let mut c = Client::new().await;
+        let response = c.metadata(12, &[]).await;
+        let broker = &response.brokers[0];
+        assert_eq!((broker.host.as_str(), broker.port), ("127.0.0.1", i32::from(BROKER.address.port())));
+        assert_eq!((response.controller_id.0, response.brokers.len()), (7, 1));
+        let described = c.call(1, DescribeClusterRequest::default().with_endpoint_type(1)).await;
+        assert_eq!(response.cluster_id.unwrap(), described.cluster_id);
+        assert_eq!(described.brokers[0].port, broker.port);
+        for (endpoint, want) in [(2, 114), (9, 115)] {
+            let request = DescribeClusterRequest::default().with_endpoint_type(endpoint);
+            assert_eq!(c.call(1, request).await.error_code, want);
+        }
+    });
+}
+
+#[test]
+fn a_topic_asked_for_is_made_and_serves() {
+    run(async {
+        let mut c = Client::new().await;
+        let request = |name: &str, create| {
+            let topic = MetadataRequestTopic::default().with_name(Some(topic_name(name)));
+            MetadataRequest::default().with_topics(Some(vec![topic])).with_allow_auto_topic_creation(create)
+        };
+        assert_eq!(c.call(12, request("auto-1", false)).await.topics[0].error_code, 3);
+        let made = c.call(12, request("auto-1", true)).await;
+        assert_eq!((made.topics[0].error_code, made.topics[0].partitions.len()), (0, 4));
+        let again = c.call(12, request("auto-1", false)).await;
+        assert_eq!(again.topics[0].topic_id, made.topics[0].topic_id);
+        for (name, want) in [("bad name", 17), ("", 17), ("..", 17), ("__consumer_offsets", 3)] {
+            assert_eq!(c.call(12, request(name, true)).await.topics[0].error_code, want, "{name}");
+        }
+        assert_eq!(
+            c.call(3, request("auto-2", true)).await.topics[0].error_code,
+            0,
+            "old versions always create"
+        );
+    });
+}
+
+#[test]
+fn topics_are_found_by_id_from_version_12() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        let by_id = |id| {
+            let topic = MetadataRequestTopic::default().with_name(None).with_topic_id(id);
+            MetadataRequest::default().with_topics(Some(vec![topic]))
+        };
+        let found = c.call(12, by_id(t.id)).await;
+        assert_eq!(found.topics[0].name.as_ref().unwrap().as_str(), t.name);
+        assert_eq!(c.call(12, by_id(uuid::Uuid::from_u128(3))).await.topics[0].error_code, 100);
+        assert_eq!(c.call(11, by_id(t.id)).await.topics[0].error_code, 42);
+    });
+}
+
+#[test]
+fn a_name_given_twice_is_answered_once() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        assert_eq!(c.metadata(9, &[&t.name, &t.name]).await.topics.len(), 1);
+    });
+}
+
+#[test]
+fn operations_are_shown_when_asked_for() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        let topics = Some(vec![MetadataRequestTopic::default().with_name(Some(topic_name(&t.name)))]);
+        let asked = MetadataRequest::default()
+            .with_topics(topics)
+            .with_include_cluster_authorized_operations(true)
+            .with_include_topic_authorized_operations(true);
+        let shown = c.call(8, asked).await;
+        assert_eq!(
+            (shown.cluster_authorized_operations, shown.topics[0].topic_authorized_operations),
+            (8096, 3576)
+        );
+        let quiet = c.metadata(8, &[&t.name]).await;
+        assert_eq!(quiet.cluster_authorized_operations, i32::MIN);
+        assert_eq!(quiet.topics[0].topic_authorized_operations, i32::MIN);
+    });
+}
+
+#[test]
+fn partitions_are_described_in_pages() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(3, &[]).await;
+        let name = topic_name(&t.name);
+        let request = |cursor| {
+            DescribeTopicPartitionsRequest::default()
+                .with_topics(vec![TopicRequest::default().with_name(name.clone())])
+                .with_response_partition_limit(2)
+                .with_cursor(cursor)
+        };
+        let first = c.call(0, request(None)).await;
+        let rows = |r: &kafka_protocol::messages::DescribeTopicPartitionsResponse| -> Vec<i32> {
+            r.topics[0].partitions.iter().map(|p| p.partition_index).collect()
+        };
+        assert_eq!(rows(&first), [0, 1]);
+        let next = first.next_cursor.unwrap();
+        assert_eq!((next.topic_name.as_str(), next.partition_index), (t.name.as_str(), 2));
+        let cursor = Cursor::default().with_topic_name(name.clone()).with_partition_index(2);
+        let second = c.call(0, request(Some(cursor))).await;
+        assert_eq!((rows(&second), second.next_cursor), (vec![2], None));
+        let unknown = TopicRequest::default()
+            .with_name(kafka_protocol::messages::TopicName(StrBytes::from_static_str("none")));
+        let request = DescribeTopicPartitionsRequest::default()
+            .with_topics(vec![unknown])
+            .with_response_partition_limit(2000);
+        assert_eq!(c.call(0, request).await.topics[0].error_code, 3);
+    });
+}
