@@ -10,6 +10,9 @@ pub mod cursor;
 pub mod drive;
 pub mod env;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod loglet;
 pub mod node;
 pub mod range;

@@ -9,6 +9,9 @@ pub mod cli;
 pub mod config;
 pub mod connection;
 pub mod fetch;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod groups;
 pub mod handlers;
 pub mod http;

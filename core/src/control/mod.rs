@@ -11,6 +11,8 @@ pub mod local;
 pub mod state;
 
 mod apply;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod rows;
 mod watch;
 

@@ -66,7 +66,9 @@ impl Summary {
 
     /// Whether every address between the lowest and the highest is there.
     pub(crate) fn is_contiguous(&self) -> bool {
-        self.entries > 0 && self.addresses.1 - self.addresses.0 == u64::from(self.entries) - 1
+        self.entries > 0
+            && self.addresses.1.checked_sub(self.addresses.0) == Some(u64::from(self.entries) - 1)
+            && self.addresses.1 < u64::MAX
     }
 }
 
@@ -156,7 +158,7 @@ impl DirectoryHeader {
         b
     }
 
-    fn decode(b: &[u8]) -> Result<DirectoryHeader, String> {
+    pub(crate) fn decode(b: &[u8]) -> Result<DirectoryHeader, String> {
         if b.get(..4) != Some(&MAGIC[..]) {
             return Err("no directory (magic differs)".into());
         }
@@ -444,7 +446,7 @@ impl Directories {
 
     /// Entry `i` of a leaf, in address order.
     pub(crate) fn entry(&self, extent: &Extent, leaf: &Summary, i: u32) -> Result<IndexEntry, ReadError> {
-        self.row(extent, Section::Entries, leaf.entries_at + i, entry_of)
+        self.row(extent, Section::Entries, leaf.entries_at.saturating_add(i), entry_of)
     }
 
     /// Index of the first entry of a leaf for which `before` does not hold.
@@ -464,7 +466,7 @@ impl Directories {
         leaf: &Summary,
         i: u32,
     ) -> Result<PartitionRow, ReadError> {
-        self.row(extent, Section::Partitions, leaf.partitions_at + i, |r| {
+        self.row(extent, Section::Partitions, leaf.partitions_at.saturating_add(i), |r| {
             Some(PartitionRow {
                 partition: u32_at(r, 0)? as i32,
                 count: u32_at(r, 4)?,
@@ -499,7 +501,7 @@ impl Directories {
         row: &PartitionRow,
         i: u32,
     ) -> Result<IndexEntry, ReadError> {
-        let at = self.row(extent, Section::Order, row.at + i, |r| u32_at(r, 0))?;
+        let at = self.row(extent, Section::Order, row.at.saturating_add(i), |r| u32_at(r, 0))?;
         self.row(extent, Section::Entries, at, entry_of)
     }
 

@@ -29,6 +29,8 @@ mod directory;
 mod extent;
 mod file;
 mod format;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod index;
 mod journal;
 mod keeper;

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod explorer;
 #[cfg(test)]
+pub(crate) mod fuzz;
+#[cfg(test)]
 pub(crate) mod leaf;
 pub(crate) mod mutant;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Owns connections and the memory of requests. Knows nothing of what a request means: a [`Service`] does.
 
 mod budget;
-mod receive;
+pub(crate) mod receive;
 mod send;
 mod task;
 
