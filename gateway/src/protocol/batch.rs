@@ -2,7 +2,7 @@
 //! borrows.
 //!
 //! Owns the meaning of a batch's bytes. A batch is never taken apart: what passes is stored as it came, but for the one
-//! rewrite in [`check`]. What is checked of compressed batches and why: `docs/decisions/0009-what-is-checked-of-a-batch.md`.
+//! rewrite in [`check`]. What is checked of compressed batches, and why: `docs/decisions/0009-what-is-checked-of-a-batch.md`.
 
 mod records;
 
