@@ -335,6 +335,10 @@ fn config_keys_are_listed_and_explained_without_a_node() {
     assert!(keys.iter().any(|key| key["key"] == "num.partitions" && key["default"] == "16"), "{keys:?}");
     let described = rangeway(&["config", "describe", "http.bind"]);
     assert!(text(&described.stdout).contains("RANGEWAY_HTTP__BIND"), "{described:?}");
+    let topics = rangeway(&["config", "list", "--topics"]);
+    assert!(text(&topics.stdout).contains("\nmin.insync.replicas "), "{topics:?}");
+    let described = rangeway(&["config", "describe", "flush.ms"]);
+    assert!(text(&described.stdout).contains("without effect"), "{described:?}");
     let unknown = rangeway(&["config", "describe", "num.partition"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(text(&unknown.stderr).contains("did you mean 'num.partitions'?"), "{unknown:?}");

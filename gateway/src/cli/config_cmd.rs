@@ -1,8 +1,8 @@
-//! `rangeway config`: the keys that a node takes, offline.
+//! `rangeway config`: the keys that a node and its topics take, offline.
 
 use super::failure::Failure;
 use super::table::{Align, Table};
-use crate::config::{KeyDoc, did_you_mean, key_docs};
+use crate::config::{KeyDoc, did_you_mean, key_docs, topic_docs};
 use clap::{Args, Subcommand};
 
 /// `rangeway config`.
@@ -17,11 +17,15 @@ pub struct ConfigArgs {
 
 #[derive(Subcommand, Debug)]
 enum ConfigCommand {
-    /// All keys with their defaults and bounds
-    List,
+    /// All keys of a node with their defaults and bounds
+    List {
+        /// Configs of topics instead
+        #[arg(long)]
+        topics: bool,
+    },
     /// One key in full
     Describe {
-        /// The key
+        /// The key, of a node or of topics
         key: String,
     },
 }
@@ -29,12 +33,16 @@ enum ConfigCommand {
 /// Runs `rangeway config`.
 pub fn run(args: ConfigArgs) -> Result<(), Failure> {
     match args.command {
-        ConfigCommand::List if args.json => json(&key_docs()),
-        ConfigCommand::List => super::print(&list(&key_docs())),
+        ConfigCommand::List { topics } => {
+            let docs = if topics { topic_docs() } else { key_docs() };
+            if args.json { json(&docs) } else { super::print(&list(&docs)) }
+        }
         ConfigCommand::Describe { key } => {
-            let found = key_docs().into_iter().find(|doc| doc.key == key).ok_or_else(|| {
-                Failure::failed("unknown_key", format!("there is no key '{key}'{}", did_you_mean(&key)))
-            })?;
+            // Where both have a key of one name, the node's is meant: the topic's takes its default from it.
+            let found =
+                key_docs().into_iter().chain(topic_docs()).find(|doc| doc.key == key).ok_or_else(|| {
+                    Failure::failed("unknown_key", format!("there is no key '{key}'{}", did_you_mean(&key)))
+                })?;
             if args.json { json(&found) } else { super::print(&describe(&found)) }
         }
     }
@@ -54,14 +62,12 @@ fn list(docs: &[KeyDoc]) -> String {
 }
 
 fn describe(doc: &KeyDoc) -> String {
-    format!(
-        "{}\n  default   {}\n  allowed   {}\n  variable  {}\n\n{}\n",
-        doc.key,
-        shown(&doc.default),
-        doc.bounds,
-        doc.variable,
-        doc.doc
-    )
+    let set_by = doc.variable.as_ref().map_or_else(
+        || "topic     rangeway topics alter NAME --config KEY=VALUE".to_owned(),
+        |variable| format!("variable  {variable}"),
+    );
+    let (key, default) = (&doc.key, shown(&doc.default));
+    format!("{key}\n  default   {default}\n  allowed   {}\n  {set_by}\n\n{}\n", doc.bounds, doc.doc)
 }
 
 fn shown(default: &str) -> String {

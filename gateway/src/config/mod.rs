@@ -118,8 +118,9 @@ pub struct KeyDoc {
     pub bounds: String,
     /// What it does.
     pub doc: String,
-    /// The environment variable that sets it.
-    pub variable: String,
+    /// The environment variable that sets it; none for configs of topics.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variable: Option<String>,
 }
 
 /// All keys that a node takes, by name.
@@ -131,18 +132,34 @@ pub fn key_docs() -> Vec<KeyDoc> {
             default: key.default.to_owned(),
             bounds: key.bounds.to_owned(),
             doc: key.doc.to_owned(),
-            variable: layers::variable(key.name),
+            variable: Some(layers::variable(key.name)),
         })
         .chain(NODE_KEYS.iter().map(|key| KeyDoc {
             key: key.name.to_owned(),
             default: key.default(),
-            bounds: bounds(key.kind, &key.default()),
+            bounds: match key.default().as_str() {
+                "auto" => bounds(key.kind, Units::Taken) + ", or auto",
+                _ => bounds(key.kind, Units::Taken),
+            },
             doc: key.doc.to_owned(),
-            variable: key.variable(),
+            variable: Some(key.variable()),
         }))
         .collect();
     docs.sort_by(|a, b| a.key.cmp(&b.key));
     docs
+}
+
+/// All configs that a topic may have, by name.
+pub fn topic_docs() -> Vec<KeyDoc> {
+    let node = NodeConfig::default();
+    let rows = topic::TOPIC_KEYS.iter().map(|key| KeyDoc {
+        key: key.name.to_owned(),
+        default: key.default(&node),
+        bounds: bounds(key.kind, Units::Plain),
+        doc: key.documentation(),
+        variable: None,
+    });
+    rows.collect()
 }
 
 /// Says in the log which settings of a topic do nothing here, and why: whoever set them expects something of them.
@@ -157,31 +174,39 @@ pub fn key_names() -> impl Iterator<Item = &'static str> {
     PROGRAM_KEYS.iter().map(|key| key.name).chain(NODE_KEYS.iter().map(|key| key.name))
 }
 
+/// Whether a value may be written with a unit.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Units {
+    /// Settings of the node: `1GiB`, `7d`.
+    Taken,
+    /// Configs of topics, as Kafka's tools write them.
+    Plain,
+}
+
 /// What values a kind allows, for people.
-fn bounds(kind: Kind, default: &str) -> String {
-    let numbers = |min: &dyn std::fmt::Display, max: Option<&dyn std::fmt::Display>, unit: &str| match max {
-        Some(max) => format!("{min} to {max}{unit}"),
-        None => format!("{min} or more{unit}"),
+fn bounds(kind: Kind, units: Units) -> String {
+    let number = |min: i64, max: i64| match (min, max) {
+        (i64::MIN, i64::MAX) => "any number of".to_owned(),
+        (_, i64::MAX) => format!("{min} or more"),
+        _ => format!("{min} to {max}"),
     };
-    let below_limit = |max: i64| (max != i64::MAX).then_some(max);
-    let text = match kind {
-        Kind::Int { min, max } => numbers(&min, Some(&max), ""),
-        Kind::Long { min, max } => numbers(&min, below_limit(max).as_ref().map(|m| m as _), ""),
+    match kind {
+        Kind::Int { min, max } => number(i64::from(min), i64::from(max)),
+        Kind::Long { min, max } => number(min, max),
         Kind::Bytes { min, max } => {
-            numbers(&min, below_limit(max).as_ref().map(|m| m as _), " bytes (KiB, MiB, GiB, TiB)")
+            number(min, max) + if units == Units::Taken { " bytes (KiB, MiB, GiB, TiB)" } else { " bytes" }
         }
         Kind::Millis { min, max } => {
-            numbers(&min, below_limit(max).as_ref().map(|m| m as _), " ms (s, min, h, d)")
+            number(min, max) + if units == Units::Taken { " ms (s, min, h, d)" } else { " ms" }
         }
-        Kind::Double { min, max } => numbers(&min, Some(&max), ""),
+        Kind::Double { min, max } => format!("{min} to {max}"),
         Kind::Bool => "true or false".to_owned(),
         Kind::Choice(words) => words.join(", "),
         Kind::List([]) => "a list, separated by commas".to_owned(),
         Kind::List(words) => format!("a list of {}", words.join(", ")),
         Kind::Text => "any text".to_owned(),
         Kind::Drive => "a drive expression".to_owned(),
-    };
-    if default == "auto" { format!("{text}, or auto") } else { text }
+    }
 }
 
 #[cfg(test)]
@@ -243,5 +268,52 @@ mod tests {
                 "--set quite.else=1: there is no key 'quite.else'; `rangeway config list` shows all".to_owned(),
             ])
         );
+    }
+
+    /// Compares a page of the docs with what the tables say. With `UPDATE_DOCS` set it writes the page.
+    fn page(name: &str, expected: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference").join(name);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, expected).expect("the page is written");
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        let update = "UPDATE_DOCS=1 cargo test -p rangeway-gateway --lib config";
+        assert!(
+            found == expected,
+            "docs/reference/{name} is not what the tables say; write it with\n{update}"
+        );
+    }
+
+    fn cell(text: &str) -> String {
+        text.replace('|', "\\|")
+    }
+
+    #[test]
+    fn the_page_of_all_settings_is_current() {
+        let mut out =
+            "# All settings of a node\n\nMade from the tables that the program uses. How to set them: \
+            [configure](../guides/configure.md).\n\n| key | default | allowed | what |\n|---|---|---|---|\n"
+                .to_owned();
+        for doc in key_docs() {
+            let default =
+                if doc.default.is_empty() { "not set".to_owned() } else { format!("`{}`", doc.default) };
+            out += &format!("| `{}` | {default} | {} | {} |\n", doc.key, cell(&doc.bounds), cell(&doc.doc));
+        }
+        page("config.md", &out);
+    }
+
+    #[test]
+    fn the_page_of_topic_configs_is_current() {
+        let mut out =
+            "# Configs of a topic\n\nMade from the table that the program uses. A topic without a value \
+            has the default, which some node setting may change.\n\n| config | default | allowed | what |\n\
+            |---|---|---|---|\n"
+                .to_owned();
+        for doc in topic_docs() {
+            let default =
+                if doc.default.is_empty() { "empty".to_owned() } else { format!("`{}`", doc.default) };
+            out += &format!("| `{}` | {default} | {} | {} |\n", doc.key, cell(&doc.bounds), cell(&doc.doc));
+        }
+        page("topic-configs.md", &out);
     }
 }
