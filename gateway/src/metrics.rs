@@ -77,7 +77,7 @@ impl Metrics {
 
     /// The counters of a row.
     pub fn api(&self, row: &'static Row) -> Option<&ApiMetrics> {
-        TABLE.iter().position(|r| r.key == row.key).and_then(|at| self.apis.get(at))
+        TABLE.binary_search_by_key(&row.key, |r| r.key).ok().and_then(|at| self.apis.get(at))
     }
 
     /// Counts the end of a connection by its reason.

@@ -7,6 +7,7 @@ use crate::metrics::Metrics;
 use parking_lot::Mutex;
 use rangeway_core::api::Api;
 use rangeway_core::config::node::NodeConfig;
+use rangeway_core::types::NodeId;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -63,6 +64,8 @@ impl Default for Settings {
 pub struct Shared {
     /// The door into core.
     pub api: Api,
+    /// This node, for the life of the process.
+    pub node: NodeId,
     /// What the operator set.
     pub settings: Settings,
     /// Counters of the Kafka port.
@@ -88,8 +91,10 @@ impl Shared {
             ..groups::Settings::default()
         };
         let groups = Groups::new(api.clone(), groups);
+        let node = api.cluster().node;
         Arc::new_cyclic(|me| Shared {
             api,
+            node,
             settings,
             metrics,
             budget,

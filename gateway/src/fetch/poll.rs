@@ -79,6 +79,7 @@ fn diverging(api: &Api, at: TopicPartition, wanted: &Wanted) -> Result<Option<Ou
 /// Reads all that is wanted, waiting as the limits say: one outcome per partition, in order.
 pub async fn poll(
     api: &Api,
+    node: NodeId,
     wanted: &[Wanted],
     limits: Limits,
     allowed: &(dyn Fn(&str) -> bool + Sync),
@@ -86,7 +87,7 @@ pub async fn poll(
     let deadline = Instant::now() + limits.max_wait;
     let mut watch = None;
     loop {
-        let round = Round::read(api, wanted, limits, allowed).await;
+        let round = Round::read(api, node, wanted, limits, allowed).await;
         if round.readable.is_empty()
             || round.urgent
             || round.bytes >= limits.min_bytes
@@ -116,6 +117,7 @@ struct Round {
 impl Round {
     async fn read(
         api: &Api,
+        node: NodeId,
         wanted: &[Wanted],
         limits: Limits,
         allowed: &(dyn Fn(&str) -> bool + Sync),
@@ -128,7 +130,7 @@ impl Round {
         };
         let mut reads = Vec::with_capacity(wanted.len());
         let mut rows = Vec::with_capacity(wanted.len());
-        let (catalog, node) = (api.catalog(), api.cluster().node);
+        let catalog = api.catalog();
         for (row, want) in wanted.iter().enumerate() {
             let found = resolve(want, &catalog, node, allowed);
             let at = match found {

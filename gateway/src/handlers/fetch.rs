@@ -39,7 +39,7 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
         }
     };
     let allowed = |topic: &str| context.authorize(Operation::Read, Resource::Topic(topic));
-    let outcomes = poll(&context.api, &turn.wanted, limits, &allowed).await;
+    let outcomes = poll(&context.api, context.shared.node, &turn.wanted, limits, &allowed).await;
     let mut splices = Splices::default();
     let rows: Vec<(PartitionData, Shown)> = turn
         .wanted

@@ -89,8 +89,7 @@ async fn one(
     let at = {
         let catalog = context.api.catalog();
         let view = vpartition::by_name(&catalog, topic).ok_or(ResponseError::UnknownTopicOrPartition)?;
-        let node = context.api.cluster().node;
-        vpartition::led_here(view, asked.partition_index, asked.current_leader_epoch, node)?
+        vpartition::led_here(view, asked.partition_index, asked.current_leader_epoch, context.shared.node)?
     };
     let version_for = |needed: i16| {
         if context.version >= needed { Ok(()) } else { Err(ResponseError::UnsupportedVersion) }

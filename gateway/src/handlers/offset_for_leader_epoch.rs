@@ -47,7 +47,6 @@ fn end(
     }
     let catalog = context.api.catalog();
     let view = vpartition::by_name(&catalog, topic).ok_or(ResponseError::UnknownTopicOrPartition)?;
-    let node = context.api.cluster().node;
-    let at = vpartition::led_here(view, asked.partition, asked.current_leader_epoch, node)?;
+    let at = vpartition::led_here(view, asked.partition, asked.current_leader_epoch, context.shared.node)?;
     vpartition::end_of_epoch(&context.api, at, asked.leader_epoch).map_err(|e| errors::read(&e))
 }

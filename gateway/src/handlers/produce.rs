@@ -252,7 +252,7 @@ fn settle(
         response.current_leader =
             LeaderIdAndEpoch::default().with_leader_id(BrokerId(leader.0)).with_leader_epoch(epoch);
         let known = endpoints.iter().any(|e| e.node_id.0 == leader.0);
-        if leader == context.api.cluster().node && !known {
+        if leader == context.shared.node && !known {
             let (host, port) = context.client.node_address(&context.shared);
             endpoints.push(
                 NodeEndpoint::default()

@@ -1,5 +1,7 @@
 //! The gateway over real TCP, spoken to by the codec crate as a raw client: what Kafka's clients can see on the socket.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod bad_input;
 mod decode_guard;
 mod fetch;

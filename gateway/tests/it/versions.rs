@@ -136,6 +136,30 @@ fn software_names_are_checked_and_features_shown() {
 }
 
 #[test]
+fn the_docs_list_the_table() {
+    let mut page = String::from(
+        "# Kafka APIs\n\nWhat a client finds in ApiVersions. Written from the table in `gateway/src/protocol/table.rs`; \
+         a test compares them\nand `UPDATE_DOCS=1 cargo test -p rangeway-gateway --test it the_docs` writes this page anew.\n\n\
+         | key | API | versions | what it does |\n|---|---|---|---|\n",
+    );
+    for row in TABLE {
+        let note = if row.advertised == row.served {
+            String::new()
+        } else {
+            format!(" ({} to {} are closed)", row.advertised.min, row.served.min - 1)
+        };
+        let (from, to) = (row.advertised.min, row.advertised.max);
+        page += &format!("| {} | {} | {from}-{to}{note} | {} |\n", row.key, row.name, row.doc);
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/kafka-apis.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == page, "docs/kafka-apis.md is not what the table says: run with UPDATE_DOCS=1");
+}
+
+#[test]
 fn rows_are_in_order_and_within_what_the_codec_can_do() {
     assert!(TABLE.is_sorted_by_key(|row| row.key));
     for row in TABLE {
