@@ -22,6 +22,7 @@ use rangeway_core::api::batch::BatchHead;
 use rangeway_core::api::{Api, Piece, ReadFrom};
 use rangeway_core::error::{ReadFailure, TopicPartition};
 use std::collections::HashSet;
+use tokio::sync::Semaphore;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -112,7 +113,7 @@ async fn one(
             version_for(7)?;
             let Some(batch) = api.find_max_timestamp(at).await.map_err(code)? else { return Ok(NOWHERE) };
             let head = BatchHead::parse(&batch).ok_or(ResponseError::KafkaStorageError)?;
-            Ok(first_at_or_after(&batch, head.max_timestamp, i64::MIN)?.unwrap_or(NOWHERE))
+            Ok(look_into(batch, head.max_timestamp, i64::MIN).await?.unwrap_or(NOWHERE))
         }
         LATEST_TIERED => version_for(9).map(|()| NOWHERE),
         timestamp if timestamp < 0 => Err(ResponseError::UnsupportedVersion),
@@ -125,7 +126,7 @@ async fn by_time(api: &Api, at: TopicPartition, timestamp: i64) -> Result<Found,
     let code = |e: ReadFailure| errors::read(&e);
     let log_start = api.offsets(at).map_err(code)?.log_start;
     let Some(batch) = api.find_timestamp(at, timestamp).await.map_err(code)? else { return Ok(NOWHERE) };
-    if let Some(found) = first_at_or_after(&batch, timestamp, log_start)? {
+    if let Some(found) = look_into(batch.clone(), timestamp, log_start).await? {
         return Ok(found);
     }
     // The batch promised by its head but held nothing, or only below the log start: look on behind it.
@@ -142,7 +143,7 @@ async fn by_time(api: &Api, at: TopicPartition, timestamp: i64) -> Result<Found,
         while let Some(batch) = next_batch(&mut bytes) {
             let head = BatchHead::parse(&batch).ok_or(ResponseError::KafkaStorageError)?;
             if head.max_timestamp >= timestamp
-                && let Some(found) = first_at_or_after(&batch, timestamp, log_start)?
+                && let Some(found) = look_into(batch, timestamp, log_start).await?
             {
                 return Ok(found);
             }
@@ -176,6 +177,20 @@ fn next_batch(bytes: &mut Bytes) -> Option<Bytes> {
         return None;
     }
     Some(bytes.split_to(whole))
+}
+
+/// [`first_at_or_after`]; what must be decompressed for it is, beside the runtime and two at a time: a small batch may
+/// hold very much.
+async fn look_into(batch: Bytes, timestamp: i64, log_start: i64) -> Result<Option<Found>, ResponseError> {
+    static TURNS: Semaphore = Semaphore::const_new(2);
+    let head = BatchHead::parse(&batch).ok_or(ResponseError::KafkaStorageError)?;
+    if head.codec() == 0 || head.attributes & LOG_APPEND_TIME != 0 {
+        return first_at_or_after(&batch, timestamp, log_start);
+    }
+    // The semaphore is never closed.
+    let _turn = TURNS.acquire().await.map_err(|_| ResponseError::UnknownServerError)?;
+    let look = tokio::task::spawn_blocking(move || first_at_or_after(&batch, timestamp, log_start));
+    look.await.unwrap_or(Err(ResponseError::UnknownServerError))
 }
 
 /// The first record of a stored batch at or above `timestamp` and at or above offset `log_start`.

@@ -275,10 +275,9 @@ fn with_client_time(batch: &Bytes, mut head: BatchHead) -> (BatchHead, Bytes) {
     (head, bytes.freeze())
 }
 
-/// The records of a stored batch, for looking into.
+/// The records of a stored batch, for looking into: at most 64 times the batch, or 64 MiB.
 pub fn stored_records<'a>(batch: &'a [u8], head: &BatchHead) -> Result<Cow<'a, [u8]>, Malformed> {
-    // What is stored was taken under a limit that may have been raised meanwhile: bounded, but generously.
-    inflate(batch, head, 1 << 30)
+    inflate(batch, head, batch.len().max(1 << 20).saturating_mul(INFLATED_BATCHES_MAX))
 }
 
 #[cfg(test)]
