@@ -12,7 +12,9 @@ import java.util.Random;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.UUID;
+import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
@@ -277,6 +279,7 @@ public final class Suite {
         List<Set<Integer>> assigned = List.of(new TreeSet<>(), new TreeSet<>());
         List<String> got = new ArrayList<>();
         List<Throwable> problems = new ArrayList<>();
+        var bothRead = new CyclicBarrier(2);
         List<Thread> members = IntStream.range(0, 2).mapToObj(me -> new Thread(() -> {
             try (var consumer = consumer("g-shared-" + RUN)) {
                 consumer.subscribe(List.of(topic("shared")));
@@ -294,6 +297,8 @@ public final class Suite {
                 synchronized (got) {
                     got.addAll(mine);
                 }
+                // Who leaves early gives its partitions to the one that still reads.
+                bothRead.await(PATIENCE.toSeconds(), TimeUnit.SECONDS);
             } catch (Throwable problem) {
                 synchronized (problems) {
                     problems.add(problem);
