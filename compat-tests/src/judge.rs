@@ -10,7 +10,7 @@
 //! - nothing is stored that nobody sent, and no byte of a record differs;
 //! - leader epochs do not fall along the log; a group's committed offset does not fall.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::payload::{Place, RecordId};
@@ -158,7 +158,7 @@ pub struct History {
     places: BTreeMap<Place, PlaceHistory>,
     trimmed: Vec<u16>,
     commits: BTreeMap<(String, Place), (i64, i64)>,
-    acked_records: u64,
+    acked_records: BTreeMap<u32, u64>,
     faults: Vec<Fault>,
 }
 
@@ -180,7 +180,7 @@ impl History {
 
     /// A batch has been acknowledged.
     pub fn acked(&mut self, place: Place, ack: Ack) {
-        self.acked_records += u64::from(ack.batch.count);
+        *self.acked_records.entry(ack.producer).or_default() += u64::from(ack.batch.count);
         let history = self.place(place);
         history.end = history.end.max(ack.base_offset + i64::from(ack.batch.count));
         history.acks.push(ack);
@@ -263,7 +263,12 @@ impl History {
 
     /// Records acknowledged so far.
     pub fn acked_records(&self) -> u64 {
-        self.acked_records
+        self.acked_records.values().sum()
+    }
+
+    /// A producer that never had a record acknowledged: what the others show says nothing about its kind.
+    pub fn idle_producer(&self) -> Option<u32> {
+        self.kinds.keys().copied().find(|producer| !self.acked_records.contains_key(producer))
     }
 
     /// Faults found while the run goes on.
@@ -310,6 +315,19 @@ pub fn judge(history: &History, logs: &BTreeMap<Place, Log>) -> Vec<Fault> {
         }
     }
     faults
+}
+
+/// Records of plain producers that are stored more than once: kills that met a batch stored and not yet acknowledged.
+pub fn repeats(history: &History, logs: &BTreeMap<Place, Log>) -> u64 {
+    let mut repeated = 0;
+    for log in logs.values() {
+        let mut once = BTreeSet::new();
+        let ids = log.batches.iter().flat_map(|batch| batch.records.iter().flatten());
+        for id in ids.filter(|id| history.kinds.get(&id.producer) == Some(&Kind::Plain)) {
+            repeated += u64::from(!once.insert(*id));
+        }
+    }
+    repeated
 }
 
 /// What stands at every offset: from the log where it reaches, from what consumers saw where it has been trimmed.
@@ -408,7 +426,7 @@ impl ProducerCheck<'_> {
         let first_hole = whole.iter().position(Option::is_none).map_or(i64::MAX, |at| at as i64);
         let last_hole = whole.iter().rposition(Option::is_none).map_or(-1, |at| at as i64);
         let mut next = 0;
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for &(offset, counter) in self.stored {
             let id = self.id(counter);
             if self.invented(counter) {

@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, ProduceRequest, ProduceResponse};
 
 use crate::judge::{Ack, Attempt, Fault, History, Kind};
@@ -266,7 +265,7 @@ impl<'a> Producer<'a> {
 
     fn send(&mut self, connection: &mut Connection, index: usize) -> Result<()> {
         let batches = self.requests.get(index).cloned().unwrap_or_default();
-        let mut topics: BTreeMap<u16, Vec<PartitionProduceData>> = BTreeMap::new();
+        let mut encoded = Vec::new();
         for batch in &batches {
             let numbers = batch.records.first..batch.records.first + u64::from(batch.records.count);
             let mut records: Vec<_> = numbers
@@ -276,18 +275,9 @@ impl<'a> Producer<'a> {
             let producer = self.id.map(|(id, epoch)| (id, epoch, batch.first_sequence));
             let bytes = wire::batch(&mut records, producer)?;
             self.bytes += bytes.len() as u64;
-            let data =
-                PartitionProduceData::default().with_index(batch.place.partition).with_records(Some(bytes));
-            topics.entry(batch.place.topic).or_default().push(data);
+            encoded.push((self.shared.topic(batch.place), batch.place.partition, bytes));
         }
-        let topics = topics.into_iter().map(|(topic, partitions)| {
-            let name = self.shared.topic(Place { topic, partition: 0 });
-            TopicProduceData::default().with_name(wire::topic(name)).with_partition_data(partitions)
-        });
-        let request = ProduceRequest::default()
-            .with_acks(self.acks)
-            .with_timeout_ms(20_000)
-            .with_topic_data(topics.collect());
+        let request = wire::produce_request(encoded, self.acks, 20_000);
         {
             let mut history = self.shared.history();
             for batch in &batches {

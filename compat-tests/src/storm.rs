@@ -94,6 +94,8 @@ pub struct Summary {
     pub acked: u64,
     /// Records that consumers read.
     pub read: u64,
+    /// Records of plain producers that are stored again, since a kill came between storing and acknowledging.
+    pub repeated: u64,
     /// The broker's counters of [`WORK`], summed over all its lives.
     pub work: BTreeMap<&'static str, f64>,
     /// What the judge says.
@@ -114,7 +116,11 @@ impl fmt::Display for Summary {
             "{} kills ({} during recovery, {busy} with appends in flight, at most {most})",
             self.kills, self.in_recovery
         )?;
-        writeln!(f, "{} records acknowledged, {} read", self.acked, self.read)?;
+        writeln!(
+            f,
+            "{} records acknowledged, {} read, {} of plain producers stored again",
+            self.acked, self.read, self.repeated
+        )?;
         writeln!(f, "recovery: median {:?}, longest {:?}", at(50), at(100))?;
         for (name, count) in &self.work {
             writeln!(f, "{name}: {count}")?;
@@ -192,12 +198,16 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
     );
     count_work(broker, &mut summary.work)?;
     let mut history = shared.history();
+    if let Some(producer) = history.idle_producer() {
+        bail!("producer {producer} never had a record acknowledged");
+    }
     let logs = read_all(&shared, broker)?;
     for (place, log) in &logs {
         history.bounds(*place, log.start, log.end);
     }
     summary.acked = history.acked_records();
     summary.read = shared.read.load(Ordering::Acquire);
+    summary.repeated = judge::repeats(&history, &logs);
     summary.faults = judge::judge(&history, &logs);
     broker.stop()?;
     if plan.verify && plan.kind == BrokerKind::Rangeway {

@@ -13,9 +13,10 @@ use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableT
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
     BrokerId, CreateTopicsRequest, FetchRequest, InitProducerIdRequest, ListOffsetsRequest, MetadataRequest,
-    RequestHeader, ResponseHeader, TopicName,
+    ProduceRequest, RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use kafka_protocol::records::{
@@ -146,7 +147,8 @@ impl Connection {
 
     /// A producer id with its epoch, or the error code.
     pub fn init_producer(&mut self) -> Result<std::result::Result<(i64, i16), i16>> {
-        let request = InitProducerIdRequest::default().with_transaction_timeout_ms(60_000);
+        let request =
+            InitProducerIdRequest::default().with_transactional_id(None).with_transaction_timeout_ms(60_000);
         let response = self.call(&request, 4)?;
         Ok(match response.error_code {
             0 => Ok((response.producer_id.0, response.producer_epoch)),
@@ -213,6 +215,24 @@ pub fn fetch_request(from: &[FetchFrom<'_>], max_wait_ms: i32, partition_max_byt
         .with_max_bytes(32 << 20)
         .with_session_epoch(-1)
         .with_topics(topics)
+}
+
+/// A produce request of these batches, each with its topic and partition.
+pub fn produce_request(batches: Vec<(&str, i32, Bytes)>, acks: i16, timeout_ms: i32) -> ProduceRequest {
+    let mut topics: Vec<TopicProduceData> = Vec::new();
+    for (name, partition, records) in batches {
+        let data = PartitionProduceData::default().with_index(partition).with_records(Some(records));
+        match topics.iter_mut().find(|t| t.name.0.as_str() == name) {
+            Some(topic) => topic.partition_data.push(data),
+            None => topics
+                .push(TopicProduceData::default().with_name(topic(name)).with_partition_data(vec![data])),
+        }
+    }
+    ProduceRequest::default()
+        .with_transactional_id(None)
+        .with_acks(acks)
+        .with_timeout_ms(timeout_ms)
+        .with_topic_data(topics)
 }
 
 /// Version of [`fetch_request`]: the last that names topics.
