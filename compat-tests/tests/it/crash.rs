@@ -1,0 +1,58 @@
+//! The crash storm in its small, seeded form; `storm` is the command for the big one.
+
+use std::time::Duration;
+
+use kafka_protocol::messages::ProduceRequest;
+use rangeway_compat_tests::broker::{Broker, Kind};
+use rangeway_compat_tests::payload::{Place, RecordId, record};
+use rangeway_compat_tests::storm::{Plan, run, small_sizes};
+use rangeway_compat_tests::wire::{self, Connection, PRODUCE_VERSION};
+
+#[test]
+fn nothing_acknowledged_is_lost_doubled_or_reordered_over_eight_kills() {
+    let kind = Kind::from_env();
+    let plan = Plan {
+        kind,
+        seed: 20_261_129,
+        kills: 8,
+        producers: 4,
+        rate: 2_000_000,
+        settings: small_sizes(kind),
+        require_roll: kind == Kind::Rangeway,
+        verify: true,
+    };
+    let summary = run(&plan).unwrap();
+    println!("{summary}");
+    assert!(summary.faults.is_empty(), "{summary}");
+    assert!(summary.in_flight.iter().any(|n| *n > 0), "no kill met an append in flight: {summary}");
+}
+
+#[test]
+fn a_batch_sent_again_is_answered_with_its_offset_before_and_after_a_kill() {
+    let mut broker = Broker::start(Kind::from_env(), &[]).unwrap();
+    let open = |broker: &Broker| Connection::open(broker.address(), Duration::from_secs(60)).unwrap();
+    let mut connection = open(&broker);
+    connection.create_topic("again", 1, &[]).unwrap();
+    let producer = connection.init_producer().unwrap().unwrap();
+    let place = Place { topic: 0, partition: 0 };
+    let send = |connection: &mut Connection, sequence: i32| {
+        let mut records = [record(place, RecordId { producer: 0, counter: sequence as u64 }, 0)];
+        let batch = wire::batch(&mut records, Some((producer.0, producer.1, sequence))).unwrap();
+        let request = wire::produce_request(vec![("again", 0, batch)], -1, 30_000);
+        let response = connection.call::<ProduceRequest>(&request, PRODUCE_VERSION).unwrap();
+        let part = &response.responses[0].partition_responses[0];
+        (part.error_code, part.base_offset)
+    };
+    for (sequence, offset) in [(0, 0), (1, 1), (1, 1), (0, 0)] {
+        assert_eq!(send(&mut connection, sequence), (0, offset), "sequence {sequence}");
+    }
+    broker.kill().unwrap();
+    broker.restart().unwrap();
+    let mut connection = open(&broker);
+    for (sequence, offset) in [(1, 1), (2, 2), (1, 1)] {
+        assert_eq!(send(&mut connection, sequence), (0, offset), "sequence {sequence} after the kill");
+    }
+    const OUT_OF_ORDER: i16 = 45;
+    assert_eq!(send(&mut connection, 4).0, OUT_OF_ORDER);
+    assert_eq!(connection.list_offset("again", 0, -1).unwrap(), (0, 3));
+}

@@ -1,0 +1,257 @@
+//! The Rust client on librdkafka, in this process.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rangeway_compat_tests::broker::{Broker, Kind};
+use rangeway_compat_tests::suite::{Report, settle};
+use rangeway_compat_tests::wire::Connection;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Headers, Message, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::{ClientContext, util::Timeout};
+
+const RECORDS: i64 = 400;
+const CODECS: [&str; 5] = ["none", "gzip", "snappy", "lz4", "zstd"];
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn rdkafka_passes_its_lines() {
+    let kind = Kind::from_env();
+    let mut suite =
+        Suite { broker: Broker::start(kind, &[]).unwrap(), began_ms: now_ms(), report: Report::default() };
+    for codec in CODECS {
+        suite.line(&format!("produce-consume-{codec}"), |suite| suite.codec(codec));
+    }
+    suite.line("consume-from-offset", |suite| {
+        let got = suite.read("gzip", RECORDS - 123, 123);
+        assert_eq!(got.first(), Some(&(123, suite.made(123))));
+    });
+    suite.line("consume-from-time", Suite::reads_from_a_time);
+    suite.line("group-rest-after-consumer-restart", |suite| suite.group_rest("rest", |_| {}));
+    suite.line("group-rest-after-broker-restart", |suite| {
+        suite.group_rest("broker", |broker| {
+            broker.stop().unwrap();
+            broker.restart().unwrap();
+        });
+    });
+    suite.line("group-of-two-shares", Suite::group_shared);
+    suite.line("records-survive-broker-restart", |suite| {
+        for codec in CODECS {
+            let got = suite.read(codec, RECORDS, 0);
+            assert!(got.iter().all(|(offset, row)| *row == suite.made(*offset)), "{codec}");
+        }
+    });
+    settle("rdkafka", kind, &suite.report).unwrap();
+    suite.broker.stop().unwrap();
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+/// Collects what each record's delivery came to.
+#[derive(Clone, Default)]
+struct Deliveries(Arc<Mutex<Vec<Result<i64, String>>>>);
+
+impl ClientContext for Deliveries {}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        let outcome = match result {
+            Ok(message) => Ok(message.offset()),
+            Err((error, _)) => Err(error.to_string()),
+        };
+        self.0.lock().unwrap().push(outcome);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    headers: Vec<(String, Option<Vec<u8>>)>,
+    timestamp_ms: Option<i64>,
+}
+
+impl Row {
+    fn of(message: &BorrowedMessage<'_>) -> Self {
+        let headers = message.headers().into_iter().flat_map(|all| all.iter());
+        Self {
+            key: message.key().map(<[u8]>::to_vec),
+            value: message.payload().map(<[u8]>::to_vec),
+            headers: headers.map(|h| (h.key.to_owned(), h.value.map(<[u8]>::to_vec))).collect(),
+            timestamp_ms: message.timestamp().to_millis(),
+        }
+    }
+}
+
+struct Suite {
+    broker: Broker,
+    began_ms: i64,
+    report: Report,
+}
+
+impl Suite {
+    fn line(&mut self, name: &str, work: impl FnOnce(&mut Self)) {
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(()) => self.report.line(&format!("ok {name}")),
+            Err(_) => self.report.line(&format!("FAIL {name}: see above")),
+        }
+    }
+
+    fn config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", self.broker.address().to_string());
+        config
+    }
+
+    fn made(&self, i: i64) -> Row {
+        let value = (0..i % 300).map(|j| (i * 31 + j * j) as u8).collect();
+        let mut headers = vec![("h".to_owned(), Some(i.to_string().into_bytes())), ("null".to_owned(), None)];
+        headers.truncate((i % 3) as usize);
+        Row {
+            key: (i % 7 != 0).then(|| format!("key-{i}").into_bytes()),
+            value: (i % 50 != 11).then_some(value),
+            headers,
+            timestamp_ms: Some(self.began_ms - (RECORDS - i) * 1_000),
+        }
+    }
+
+    fn create(&self, topic: &str, partitions: i32) {
+        let mut connection = Connection::open(self.broker.address(), PATIENCE).unwrap();
+        connection.create_topic(topic, partitions, &[]).unwrap();
+    }
+
+    /// Produces the rows; gives back the acknowledged offsets in order.
+    fn produce(&self, topic: &str, partition: i32, codec: &str, rows: &[Row]) -> Vec<i64> {
+        let mut config = self.config();
+        config.set("compression.type", codec).set("linger.ms", "20").set("enable.idempotence", "true");
+        let deliveries = Deliveries::default();
+        let producer: BaseProducer<Deliveries> = config.create_with_context(deliveries.clone()).unwrap();
+        for row in rows {
+            let headers = row.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
+                headers.insert(Header { key, value: value.as_ref() })
+            });
+            let mut record: BaseRecord<'_, [u8], [u8]> =
+                BaseRecord::to(topic).partition(partition).headers(headers);
+            record.key = row.key.as_deref();
+            record.payload = row.value.as_deref();
+            record.timestamp = row.timestamp_ms;
+            producer.send(record).map_err(|(error, _)| error).unwrap();
+            producer.poll(Duration::ZERO);
+        }
+        producer.flush(PATIENCE).unwrap();
+        let outcomes = deliveries.0.lock().unwrap().clone();
+        outcomes.into_iter().map(Result::unwrap).collect()
+    }
+
+    fn consumer(&self, group: &str) -> BaseConsumer {
+        let mut config = self.config();
+        config.set("group.id", group).set("auto.offset.reset", "earliest").set("enable.auto.commit", "false");
+        config.set("heartbeat.interval.ms", "500").set("session.timeout.ms", "10000");
+        config.create().unwrap()
+    }
+
+    fn read(&self, topic: &str, count: i64, offset: i64) -> Vec<(i64, Row)> {
+        let consumer = self.consumer("unused");
+        let mut assignment = TopicPartitionList::new();
+        assignment.add_partition_offset(topic, 0, Offset::Offset(offset)).unwrap();
+        consumer.assign(&assignment).unwrap();
+        take(&consumer, count as usize)
+    }
+
+    fn codec(&self, codec: &str) {
+        self.create(codec, 1);
+        let rows: Vec<Row> = (0..RECORDS).map(|i| self.made(i)).collect();
+        let offsets = self.produce(codec, 0, codec, &rows);
+        assert_eq!(offsets, (0..RECORDS).collect::<Vec<_>>());
+        let got = self.read(codec, RECORDS, 0);
+        assert_eq!(got, (0..RECORDS).zip(rows).collect::<Vec<_>>());
+    }
+
+    fn reads_from_a_time(&mut self) {
+        let consumer = self.consumer("unused");
+        let at = self.made(200).timestamp_ms.unwrap();
+        for (asked, wanted) in [
+            (at, Offset::Offset(200)),
+            (at - 1, Offset::Offset(200)),
+            (at + 1, Offset::Offset(201)),
+            (0, Offset::Offset(0)),
+            (at + 3_600_000, Offset::End),
+        ] {
+            let mut times = TopicPartitionList::new();
+            times.add_partition_offset("zstd", 0, Offset::Offset(asked)).unwrap();
+            let found = consumer.offsets_for_times(times, PATIENCE).unwrap();
+            assert_eq!(found.find_partition("zstd", 0).unwrap().offset(), wanted, "offset at {asked}");
+        }
+        assert_eq!(consumer.fetch_watermarks("zstd", 0, PATIENCE).unwrap(), (0, RECORDS));
+    }
+
+    fn fill(&self, topic: &str, partitions: i32) -> BTreeSet<Vec<u8>> {
+        self.create(topic, partitions);
+        let mut all = BTreeSet::new();
+        for partition in 0..partitions {
+            let row = |i: i64| Row { value: Some(format!("{partition}-{i}").into_bytes()), ..self.made(i) };
+            let rows: Vec<Row> = (0..100).map(row).collect();
+            self.produce(topic, partition, "none", &rows);
+            all.extend(rows.into_iter().filter_map(|row| row.value));
+        }
+        all
+    }
+
+    fn group_rest(&mut self, topic: &str, between: impl FnOnce(&mut Broker)) {
+        let all = self.fill(topic, 3);
+        let mut got = Vec::new();
+        {
+            let first = self.consumer(topic);
+            first.subscribe(&[topic]).unwrap();
+            got.extend(take(&first, 150));
+            first.commit_consumer_state(CommitMode::Sync).unwrap();
+        }
+        between(&mut self.broker);
+        let second = self.consumer(topic);
+        second.subscribe(&[topic]).unwrap();
+        got.extend(take(&second, 150));
+        assert!(second.poll(Duration::from_secs(1)).is_none(), "a message more than the rest");
+        second.commit_consumer_state(CommitMode::Sync).unwrap();
+        let values: BTreeSet<Vec<u8>> = got.into_iter().filter_map(|(_, row)| row.value).collect();
+        assert_eq!(values, all);
+    }
+
+    fn group_shared(&mut self) {
+        let all = self.fill("shared", 4);
+        let members = [self.consumer("shared"), self.consumer("shared")];
+        members.iter().for_each(|member| member.subscribe(&["shared"]).unwrap());
+        let began = Instant::now();
+        let mut values = BTreeSet::new();
+        let parts = |member: &BaseConsumer| member.assignment().map_or(0, |list| list.count());
+        while values.len() < all.len() || members.iter().any(|member| parts(member) != 2) {
+            assert!(began.elapsed() < PATIENCE, "{} of {} values", values.len(), all.len());
+            for member in &members {
+                if let Some(message) = member.poll(Timeout::After(Duration::from_millis(20))) {
+                    values.extend(message.unwrap().payload().map(<[u8]>::to_vec));
+                }
+            }
+        }
+        assert_eq!(values, all);
+    }
+}
+
+fn take(consumer: &BaseConsumer, count: usize) -> Vec<(i64, Row)> {
+    let (mut got, began) = (Vec::new(), Instant::now());
+    while got.len() < count {
+        assert!(began.elapsed() < PATIENCE, "{} of {count} messages within the time limit", got.len());
+        if let Some(message) = consumer.poll(Duration::from_millis(500)) {
+            let message = message.unwrap();
+            got.push((message.offset(), Row::of(&message)));
+        }
+    }
+    got
+}

@@ -1,0 +1,59 @@
+//! Small appends of many ranges that are in flight together share few durable writes.
+
+use std::time::Duration;
+
+use kafka_protocol::messages::ProduceRequest;
+use rangeway_compat_tests::broker::{Broker, Kind};
+use rangeway_compat_tests::payload::{Place, RecordId, record};
+use rangeway_compat_tests::wire::{self, Connection, PRODUCE_VERSION};
+
+const RANGES: u16 = 1_000;
+const CONNECTIONS: usize = 50;
+/// A fifth of the appends would already be a poor share; on a loaded machine groups only grow.
+const DURABLE_WRITES_MAX: f64 = 200.0;
+
+#[test]
+fn a_thousand_ranges_with_an_append_each_share_their_durable_writes() {
+    let mut broker = Broker::start(Kind::Rangeway, &[]).unwrap();
+    let open = || Connection::open(broker.address(), Duration::from_secs(60)).unwrap();
+    let mut connections: Vec<Connection> = (0..CONNECTIONS).map(|_| open()).collect();
+    for number in 0..RANGES {
+        connections[0].create_topic(&name(number), 1, &[]).unwrap();
+    }
+    // The first append of each opens its range.
+    append_to_all(&mut connections, 0);
+    let before = durable_writes(&broker);
+    append_to_all(&mut connections, 1);
+    let shared = durable_writes(&broker) - before;
+    println!("{RANGES} appends in flight together took {shared} durable writes");
+    assert!(shared > 0.0 && shared < DURABLE_WRITES_MAX, "{RANGES} appends took {shared} durable writes");
+    broker.stop().unwrap();
+}
+
+fn name(number: u16) -> String {
+    format!("range-{number}")
+}
+
+/// One request for each topic, all sent before the first answer is taken.
+fn append_to_all(connections: &mut [Connection], counter: u64) {
+    for number in 0..RANGES {
+        let place = Place { topic: number, partition: 0 };
+        let mut records = [record(place, RecordId { producer: 0, counter }, 0)];
+        records[0].value = Some(bytes::Bytes::from_static(b"a small record"));
+        let batch = wire::batch(&mut records, None).unwrap();
+        let request = wire::produce_request(vec![(&name(number), 0, batch)], -1, 30_000);
+        let connection = &mut connections[usize::from(number) % CONNECTIONS];
+        connection.send(&request, PRODUCE_VERSION).unwrap();
+    }
+    for number in 0..RANGES {
+        let connection = &mut connections[usize::from(number) % CONNECTIONS];
+        let response = connection.receive::<ProduceRequest>().unwrap();
+        let part = &response.responses[0].partition_responses[0];
+        assert_eq!((part.error_code, part.base_offset), (0, counter as i64), "{}", name(number));
+    }
+}
+
+fn durable_writes(broker: &Broker) -> f64 {
+    let metrics = broker.http_get("/metrics").unwrap();
+    rangeway_compat_tests::storm::metric_sum(&metrics, "rangeway_journal_syncs_total")
+}
