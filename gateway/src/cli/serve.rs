@@ -3,7 +3,7 @@
 //! Order of starting: settings, logs, both ports (so that a taken port fails at once), recovery, Kafka clients. Until
 //! recovery is done clients wait in the listen queue and `/readyz` answers 503.
 
-use super::failure::Failure;
+use super::failure::{Failure, Format};
 use super::key_value;
 use crate::config::layers::{self, Origin, Setting};
 use crate::config::{self, Loaded, LogFormat, Program};
@@ -202,13 +202,9 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
     };
     tokio::select! {
         stopped = tokio::time::timeout(STOP_MAX, drained) => if stopped.is_err() {
-            return Err(Failure::failed("stop_timeout", format!("not stopped cleanly within {STOP_MAX:?}"))
-                .hint("nothing acknowledged is lost; the next start recovers as after a crash"));
+            cut_off("stop_timeout", format!("not stopped cleanly within {STOP_MAX:?}"));
         },
-        name = signals.next() => {
-            return Err(Failure::failed("stopped_at_once", format!("second signal ({name}): stopped at once"))
-                .hint("nothing acknowledged is lost; the next start recovers as after a crash"));
-        }
+        name = signals.next() => cut_off("stopped_at_once", format!("second signal ({name}): stopped at once")),
     }
     if tokio::time::timeout(Duration::from_secs(1), http_task).await.is_err() {
         tracing::debug!("HTTP requests were cut off");
@@ -250,6 +246,14 @@ fn settings(loaded: &Loaded) -> Settings {
         node: Arc::new(node.clone()),
         ..Settings::default()
     }
+}
+
+/// Ends the process where it stands: whatever still runs must not hold it up.
+fn cut_off(code: &str, why: String) -> ! {
+    let failure = Failure::failed(code, why)
+        .hint("nothing acknowledged is lost; the next start recovers as after a crash");
+    failure.report(Format::Text);
+    std::process::exit(1)
 }
 
 fn not_started(error: StartError) -> Failure {
