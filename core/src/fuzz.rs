@@ -72,8 +72,10 @@ pub fn cursor(data: &[u8]) {
     let keys = CursorKeys::new(key.clone(), Vec::new());
     match kind % 3 {
         0 => {
+            // Under a key that signs nothing here: a fuzzer learns every text that it sees compared.
+            let other = CursorKeys::new(CursorKey { id: 3, secret: [6; 32] }, Vec::new());
             if let Ok(text) = std::str::from_utf8(rest) {
-                assert!(keys.decode(text).is_err(), "nobody guesses a signature");
+                assert!(other.decode(text).is_err(), "nobody guesses a signature");
             }
         }
         1 => signed(&keys, &key, rest),
@@ -106,7 +108,8 @@ fn changed(keys: &CursorKeys, data: &[u8]) {
     let text = keys.encode(&cursor).expect("few positions");
     assert_eq!(keys.decode(&text), Ok(cursor), "read as it was written");
     let mut bytes = text.clone().into_bytes();
-    for change in data.get(4..).unwrap_or_default().as_chunks::<2>().0 {
+    // Fewer than it takes to write the signature of another cursor.
+    for change in data.get(4..).unwrap_or_default().as_chunks::<2>().0.iter().take(8) {
         let at = usize::from(change[0]) % bytes.len();
         bytes[at] = change[1];
     }

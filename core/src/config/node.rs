@@ -111,8 +111,6 @@ node_config! {
         "Most entries of a range on their way to disk at once.";
     "window.bytes" window_bytes: u64 = 32 * MIB as u64, SIZE_IN_MEMORY,
         "Most bytes of a range on their way to disk at once; a larger request is issued in pieces, in order.";
-    "memory.inflight.bytes" memory_inflight_bytes: Option<u64> = None, SIZE_IN_MEMORY,
-        "Memory for records received and not yet durable; over it, sockets are not read. auto: the lesser of 256 MiB and 1/8 of the memory.";
     "memory.tail.bytes" memory_tail_bytes: u64 = 32 * MIB as u64, SIZE_IN_MEMORY,
         "Memory for recent records, from which consumers that keep up are served.";
     "extent.bytes" extent_bytes: u64 = 64 * MIB as u64, Kind::Bytes { min: SIZE_MIN, max: 4 * GIB },
@@ -126,11 +124,9 @@ node_config! {
     "checkpoint.bytes" checkpoint_bytes: u64 = 64 * MIB as u64, SIZE,
         "A range's state is written again after so many bytes of its log (or 16 times its own size, if that is more).";
     "checkpoint.unfolded.bytes" checkpoint_unfolded_bytes: u64 = 512 * MIB as u64, SIZE,
-        "Bytes of log above the last checkpoints of a disk's ranges, together: above it the oldest range's state is written again.";
+        "Bytes of log above the last checkpoints of all ranges of the node, together: above it the states of those with most are written again.";
     "producer.id.expiration.ms" producer_id_expiration_ms: i64 = DAY, PERIOD,
         "An idempotent producer that is silent for so long is forgotten at the next checkpoint.";
-    "cursor.cache.bytes" cursor_cache_bytes: u64 = 16 * MIB as u64, SIZE_IN_MEMORY,
-        "Memory for the places where consumers read on.";
     "fetch.sessions.max" fetch_sessions_max: u32 = 1000, Kind::Int { min: 0, max: 1_000_000 },
         "Fetch sessions of all consumers; 0: none.";
     "fetch.session.idle.ms" fetch_session_idle_ms: i64 = 2 * MINUTE, PERIOD,
@@ -167,11 +163,6 @@ impl NodeConfig {
             return Err(ConfigError::Conflict(why));
         }
         Ok(())
-    }
-
-    /// `memory.inflight.bytes` on a machine with so much memory.
-    pub fn memory_inflight_bytes_of(&self, memory: u64) -> u64 {
-        self.memory_inflight_bytes.unwrap_or((256 * MIB as u64).min(memory / 8)).max(SIZE_MIN as u64)
     }
 
     /// `journal.bytes` on a disk of this size; at least two extents.
@@ -324,8 +315,6 @@ mod tests {
     #[test]
     fn auto_follows_the_machine_within_bounds() {
         let config = NodeConfig::default();
-        assert_eq!(config.memory_inflight_bytes_of(1 << 30), 128 << 20);
-        assert_eq!(config.memory_inflight_bytes_of(1 << 40), 256 << 20);
         assert_eq!(config.journal_bytes_of(1 << 40), 4 << 30);
         assert_eq!(config.journal_bytes_of(1 << 20), 128 << 20, "two extents at least");
         assert_eq!(config.disk_reserve_bytes_of(1 << 30), 256 << 20);

@@ -36,6 +36,7 @@ pub(super) async fn run(node: Arc<Inner>) {
                 }
             }
         }
+        node.relieve();
         if retention_due {
             retained = Instant::now();
             let _layout = node.layout.lock().await;
@@ -48,6 +49,16 @@ pub(super) async fn run(node: Arc<Inner>) {
 }
 
 impl Inner {
+    /// Bounds what a restart has to fold, however many ranges there are.
+    fn relieve(&self) {
+        let topics = self.all_topics();
+        let ranges: Vec<Arc<RangePrimary>> = topics.values().flat_map(|t| t.ranges().to_vec()).collect();
+        let unfolded: Vec<(u64, u64)> = ranges.iter().map(|range| range.unfolded()).collect();
+        for i in checkpoint::relieve(&unfolded, self.options.config.checkpoint_unfolded_bytes) {
+            ranges[i].checkpoint(self.now_ms());
+        }
+    }
+
     async fn look_after(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, roll_away_due: bool) {
         range.look_at_drive();
         match range.phase() {

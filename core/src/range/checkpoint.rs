@@ -51,6 +51,25 @@ pub fn due(unfolded: u64, last: u64, floor: u64) -> bool {
     unfolded >= floor.max(last.saturating_mul(16))
 }
 
+/// Which ranges write a checkpoint because all together have more than `limit` bytes of log above their last ones: those
+/// with most of it first, until the rest is within the limit. A range is (bytes above, length of its last full one); one
+/// that would write more than it has appended is left out.
+pub fn relieve(ranges: &[(u64, u64)], limit: u64) -> Vec<usize> {
+    let limit = u128::from(limit);
+    let mut total: u128 = ranges.iter().map(|(unfolded, _)| u128::from(*unfolded)).sum();
+    if total <= limit {
+        return Vec::new();
+    }
+    let mut order: Vec<usize> = (0..ranges.len()).filter(|&i| ranges[i].0 > ranges[i].1).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(ranges[i].0));
+    let enough = order.iter().position(|&i| {
+        total -= u128::from(ranges[i].0);
+        total <= limit
+    });
+    order.truncate(enough.map_or(order.len(), |last| last + 1));
+    order
+}
+
 /// Why bytes are no checkpoint; final.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {

@@ -131,3 +131,17 @@ proptest! {
         let _ = decode(&[Bytes::from(body)]);
     }
 }
+
+#[test]
+fn ranges_with_most_unfolded_log_are_relieved_until_all_together_are_within_the_limit() {
+    assert_eq!(relieve(&[(10, 1), (30, 1), (20, 1)], 60), Vec::<usize>::new());
+    assert_eq!(relieve(&[(10, 1), (30, 1), (20, 1)], 59), [1]);
+    assert_eq!(relieve(&[(10, 1), (30, 1), (20, 1)], 29), [1, 2]);
+    assert_eq!(relieve(&[(10, 1), (30, 1), (20, 1)], 0), [1, 2, 0]);
+    assert_eq!(
+        relieve(&[(10, 10), (30, 40)], 5),
+        Vec::<usize>::new(),
+        "a checkpoint larger than its log helps nobody"
+    );
+    assert_eq!(relieve(&[(u64::MAX, 1), (u64::MAX, 1)], 5), [0, 1]);
+}
