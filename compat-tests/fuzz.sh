@@ -28,7 +28,7 @@ fuzz() {
   mkdir -p "$home/corpus/$target" "$home/artifacts/$target"
   log=$(mktemp)
   from=$(date +%s)
-  nice -n 5 "$binary" -max_total_time="$seconds" -max_len="$length" -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
+  nice -n 5 "$binary" -max_total_time="$seconds" -max_len="$length" -len_control=20 -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
     -artifact_prefix="$home/artifacts/$target/" "$grown" "$home/corpus/$target" >"$log" 2>&1 || status=$?
   awk -v t="$target" -v s="$(($(date +%s) - from))" -v c="$status" \
     '/number_of_executed_units/ { n = $2 } /peak_rss_mb/ { m = $2 } /cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") v = $(i + 1) }
