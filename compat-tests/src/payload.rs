@@ -4,6 +4,7 @@
 //! tell whether a single byte of it changed without keeping what was sent.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::indexmap::IndexMap;
@@ -14,6 +15,15 @@ use kafka_protocol::records::{
 
 const MAGIC: u32 = 0x5354_4f52;
 const HEAD_BYTES: usize = 26;
+const VALUE_BYTES_MAX: usize = 120_000;
+const NOISE_BYTES: usize = 1 << 20;
+
+/// Values are cut from this at a place that their identity decides: dear to make once, cheap to copy and compare.
+static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut noise = vec![0; NOISE_BYTES];
+    fastrand::Rng::with_seed(7).fill(&mut noise);
+    noise
+});
 /// Timestamps stay within a minute after the run began, so none is ever too far in the future for a broker.
 const TIMESTAMP_SPREAD_MS: u64 = 60_000;
 
@@ -58,11 +68,8 @@ pub fn record(place: Place, id: RecordId, began_ms: i64) -> Record {
     value.put_u32(id.producer);
     value.put_u64(id.counter);
     value.put_u32(u32::try_from(size).unwrap_or(u32::MAX));
-    while value.len() < size {
-        let word = random.u64(..).to_le_bytes();
-        let wanted = (size - value.len()).min(word.len());
-        value.put_slice(&word[..wanted]);
-    }
+    let noise = random.usize(..NOISE_BYTES - VALUE_BYTES_MAX);
+    value.put_slice(&NOISE[noise..noise + size - HEAD_BYTES]);
     let key = (random.u8(..3) > 0).then(|| Bytes::from(format!("{}-{}", id.producer, id.counter % 97)));
     let mut headers = IndexMap::new();
     if random.u8(..3) == 0 {
@@ -122,7 +129,7 @@ fn value_bytes(random: &mut fastrand::Rng) -> usize {
     match random.u8(..100) {
         0..70 => random.usize(HEAD_BYTES..300),
         70..97 => random.usize(1_000..8_000),
-        _ => random.usize(20_000..120_000),
+        _ => random.usize(20_000..VALUE_BYTES_MAX),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::wire::{self, Connection, FETCH_VERSION, FetchFrom};
 const FAULTS_SHOWN: usize = 40;
 /// How long the load may need after a restart until something is acknowledged.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
-/// How long the producers may need at the end to get the rest acknowledged.
+/// How long the producers may need at the end to get the rest acknowledged, and how long readers may make no progress.
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 const READERS: u64 = 2;
 const ALIVE_MS_MAX: u64 = 1_200;
@@ -176,12 +176,17 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
         {
             thread::sleep(Duration::from_millis(20));
         }
+        let mut progress = (shared.read.load(Ordering::Acquire), Instant::now());
         while raged.is_ok()
             && shared.readers_done.load(Ordering::Acquire) < READERS
-            && asked.elapsed() < DRAIN_LIMIT
+            && progress.1.elapsed() < DRAIN_LIMIT
             && broker.exited()?.is_none()
         {
             thread::sleep(Duration::from_millis(20));
+            let read = shared.read.load(Ordering::Acquire);
+            if read > progress.0 {
+                progress = (read, Instant::now());
+            }
         }
         shared.stopped.store(true, Ordering::Release);
         let open = producers.into_iter().map(|p| p.join().unwrap_or(1)).sum();
@@ -193,7 +198,7 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
     }
     ensure!(
         shared.readers_done.load(Ordering::Acquire) == READERS,
-        "a reader did not come to the end within {DRAIN_LIMIT:?}; its last trouble: {}",
+        "a reader came to a stand for {DRAIN_LIMIT:?} before the end; its last trouble: {}",
         shared.reader_error()
     );
     count_work(broker, &mut summary.work)?;
