@@ -32,23 +32,19 @@ pub enum DecodeError {
     /// A length claims more than there is, or the message is cut short.
     #[error("{0}")]
     Malformed(String),
-    /// Bytes are left over.
-    #[error("{0} bytes after the end of the message")]
-    Trailing(usize),
 }
 
 /// Decodes a message of which nothing is trusted. `compact`: the version is a flexible one (KIP-482).
+///
+/// Bytes behind the message are ignored, as Kafka ignores them: librdkafka writes the null array of a Metadata request
+/// for all topics as four bytes where flexible versions have one.
 pub fn decode<M: Decodable + Message>(body: &Bytes, version: i16, compact: bool) -> Result<M, DecodeError> {
     if !compact {
         let mut buf = Guarded::new(body.clone(), Pass::Structure);
         M::decode(&mut buf, version).map_err(|e| buf.why(e))?;
     }
     let mut buf = Guarded::new(body.clone(), if compact { Pass::Compact } else { Pass::Values });
-    let message = M::decode(&mut buf, version).map_err(|e| buf.why(e))?;
-    match buf.remaining() {
-        0 => Ok(message),
-        n => Err(DecodeError::Trailing(n)),
-    }
+    M::decode(&mut buf, version).map_err(|e| buf.why(e))
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
