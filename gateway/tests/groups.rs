@@ -255,6 +255,30 @@ fn two_members_share_a_group_that_a_restart_does_not_disturb() {
 }
 
 #[test]
+fn a_transactional_producer_is_refused_with_a_code_that_it_takes_as_final() {
+    run(async {
+        let dir = tempfile::tempdir().expect("a directory");
+        let broker = Broker::start(dir.path()).await;
+        let mut client = broker.client().await;
+        for version in 1..=3 {
+            let single = FindCoordinatorRequest::default().with_key(text("x")).with_key_type(1);
+            let answer = client.call(single, version).await;
+            assert_eq!((answer.error_code, answer.node_id.0), (53, -1), "{version}");
+            assert!(answer.error_message.is_some_and(|why| why.contains("transactions are not served")));
+        }
+        for version in 4..=6 {
+            let many =
+                FindCoordinatorRequest::default().with_key_type(1).with_coordinator_keys(vec![text("x")]);
+            let answer = client.call(many, version).await;
+            let refused = &answer.coordinators[0];
+            assert_eq!((refused.error_code, refused.node_id.0), (35, -1), "{version}");
+            assert!(refused.error_message.as_ref().is_some_and(|why| why.contains("not served")));
+        }
+        broker.stop().await;
+    });
+}
+
+#[test]
 fn groups_that_nobody_made_are_unknown_and_make_no_topic() {
     run(async {
         let dir = tempfile::tempdir().expect("a directory");
@@ -262,8 +286,6 @@ fn groups_that_nobody_made_are_unknown_and_make_no_topic() {
         let mut client = broker.client().await;
         let found = client.call(FindCoordinatorRequest::default().with_key(text("g")), 2).await;
         assert_eq!((found.error_code, found.node_id.0, found.port), (0, 7, i32::from(broker.at.port())));
-        let transaction = FindCoordinatorRequest::default().with_key(text("x")).with_key_type(1);
-        assert_eq!(client.call(transaction, 2).await.error_code, 35);
         assert_eq!(client.committed().await, vec![]);
         assert!(client.call(ListGroupsRequest::default(), 5).await.groups.is_empty());
         let described = client.call(DescribeGroupsRequest::default().with_groups(vec![group()]), 5).await;

@@ -42,12 +42,8 @@ fn coordinator(context: &Context, key_type: i8, key: &StrBytes) -> Result<Coordi
             return Err((GROUP_DENIED, "not allowed to describe this group"));
         }
         KEY_GROUP => {}
-        // Clients give up at once on this code and print it; on COORDINATOR_NOT_AVAILABLE they would ask for a minute.
         KEY_TRANSACTION => {
-            return Err((
-                ResponseError::UnsupportedVersion.code(),
-                "transactions are not served by this broker",
-            ));
+            return Err((no_transactions(context.version), "transactions are not served by this broker"));
         }
         KEY_SHARE => {
             return Err((
@@ -64,6 +60,18 @@ fn coordinator(context: &Context, key_type: i8, key: &StrBytes) -> Result<Coordi
     }
     let (host, port) = context.client.node_address(&context.shared);
     Ok(found(node, host, port))
+}
+
+/// The code with which a transactional producer fails at once and shows our sentence.
+///
+/// Java and kafka-python take any code that is not retriable so. librdkafka, which asks in versions up to 2, repeats the
+/// question until its time is over on every code but the two of authorization.
+fn no_transactions(version: i16) -> i16 {
+    if version >= 4 {
+        ResponseError::UnsupportedVersion.code()
+    } else {
+        ResponseError::TransactionalIdAuthorizationFailed.code()
+    }
 }
 
 fn found(node: NodeId, host: String, port: u16) -> Coordinator {

@@ -1,8 +1,8 @@
 //! InitProducerId (22), versions 0 to 5, for idempotent producers.
 //!
 //! v2: flexible. v3: the producer's present id and epoch (KIP-360). v4: fenced error code. v5: KIP-890's.
-//! Transactions are not served: their APIs are not listed, and a transactional id is answered with UNSUPPORTED_VERSION,
-//! the one code that clients take as final and show as "the broker cannot do this".
+//! Transactions are not served: their APIs are not listed, and a transactional id is answered with UNSUPPORTED_VERSION.
+//! Clients do not come this far: FindCoordinator refuses them first.
 
 use super::Context;
 use crate::protocol::dispatch::Close;
