@@ -193,6 +193,7 @@ def admin_round():
         if time.time() > end:
             raise AssertionError("never came to 5 partitions")
         time.sleep(0.1)
+    same(topic("admin") in client.list_topics(timeout=20).topics, True, "the topic among all")
     produce("admin", records(10), partition=4)
     latest = results(client.list_offsets({TopicPartition(topic("admin"), 4): OffsetSpec.latest()}))
     same(latest[0].offset, 10, "latest offset")
