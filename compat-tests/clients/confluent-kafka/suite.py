@@ -203,6 +203,7 @@ def admin_round():
     configs = results(client.describe_configs([ConfigResource("topic", topic("admin"))]))
     same("retention.ms" in configs[0], True, "retention.ms among the configs")
     same(len(client.describe_cluster().result(30).nodes) > 0, True, "nodes in the cluster")
+    same(topic("admin") in client.list_topics(timeout=20).topics, True, "the topic among all topics")
     results(client.delete_topics([topic("admin")]))
 
 
