@@ -21,7 +21,9 @@ failed=0
 fuzz() {
   local package=$1 target=$2 length=$3 home=$1/fuzz from log status=0
   if [ "$wanted" != "  " ] && [[ "$wanted" != *" $target "* ]]; then return; fi
-  RUSTFLAGS="$(echo $coverage)" cargo build --quiet --release --locked --target "$host" \
+  # The versions of the program itself; libFuzzer's own come on top.
+  cp Cargo.lock "$home/Cargo.lock"
+  RUSTFLAGS="$(echo $coverage)" cargo build --quiet --release --target "$host" \
     --manifest-path "$home/Cargo.toml" --bin "$target"
   local binary=$CARGO_TARGET_DIR/$host/release/$target grown
   grown=$(mktemp -d)
@@ -41,7 +43,7 @@ fuzz() {
     # Only what adds coverage, small inputs first, is kept.
     local merged
     merged=$(mktemp -d)
-    "$binary" -merge=1 -max_len="$length" "$merged" "$home/corpus/$target" "$grown" >/dev/null 2>&1
+    "$binary" -set_cover_merge=1 -max_len="$length" "$merged" "$home/corpus/$target" "$grown" >/dev/null 2>&1
     rm -rf "$home/corpus/$target" && mv "$merged" "$home/corpus/$target"
   fi
   rm -rf "$grown" "$log"
