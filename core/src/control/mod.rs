@@ -3,8 +3,9 @@
 //! Owns the state machine (`command`, `state`, `apply`: pure, deterministic) and the trait under which it is kept
 //! ([`Store`]; [`local`] keeps it on one node). Must not know records, clients or how a segment is written.
 //!
-//! Invariants, checked by [`state::State::check`]: live ranges tile a topic's partitions exactly; an active range's chain
-//! ends in its one open segment, bases are contiguous; ids are never used twice; epochs and versions never fall.
+//! Checked by [`state::State::check`]: INV-CTRL-1 live ranges tile a topic's partitions exactly · INV-CTRL-2 ids are never
+//! used twice · INV-CTRL-3 epochs never fall; and of every chain INV-CHAIN-1 and 4. INV-CTRL-4 a proposal is applied whole
+//! or not at all, and answered once it is durable.
 
 pub mod command;
 pub mod local;

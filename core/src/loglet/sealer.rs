@@ -9,6 +9,9 @@
 //! from the fence's own answer, never from the probe before it; it is the lowest hole, else the end; repair never holds up the
 //! record; the record names the chain version read before the first fence (R1); nobody sees a tail before it is recorded.
 //!
+//! INV-SEAL-1 what was acknowledged lies below the recorded tail · INV-SEAL-2 the tail is the fence's · INV-SEAL-3 below
+//! the seal quorum nothing is touched.
+//!
 //! Must not know drives or the chain's contents. At the root of a tree `fence` merges the copies' answers itself.
 
 use crate::drive::{FenceError, ReadError, TailDesc};

@@ -9,8 +9,8 @@
 //! start, and the rule that nothing is answered before what it depends on is durable. Must not know: what a machine
 //! decides, and Kafka.
 //!
-//! Invariants: durable state changes in [`Machine::replay`] only; a reply leaves after every record that was made
-//! before it, in the same batch or earlier, is durable; when an append fails or its outcome is unknown, the state in
+//! INV-REP-1 durable state changes in [`Machine::replay`] only · INV-REP-2 a reply leaves after every record that was made
+//! before it, in the same batch or earlier, is durable · INV-REP-3 when an append fails or its outcome is unknown, the state in
 //! memory is dropped and folded again from the log behind a barrier entry, so that no record can appear later that
 //! the fold has not seen.
 

@@ -3,8 +3,8 @@
 //! While a write runs, the next group gathers in the queue; there is no timer. Writes and fences go through this one
 //! thread in order, which is what makes a fence exact: nothing is acknowledged after it.
 //!
-//! Invariants: group `n + 1` is written only after the write of group `n` returned durable; readers see an entry only once
-//! it is durable; after a failed write nothing is ever written again.
+//! INV-STORE-1 group `n + 1` is written only after the write of group `n` returned durable · INV-STORE-2 readers see an
+//! entry only once it is durable · INV-STORE-3 after a failed write nothing is ever written again.
 
 use crate::codec::entry::{ENTRY_HEADER_LEN, Entry};
 use crate::drive::{FenceError, Read, Run, TailDesc, Ticket, WriteError};

@@ -1,6 +1,6 @@
 //! The keeper thread: writes the directories of closed extents and recycles dead ones, beside the journal.
 //!
-//! Invariants: an extent is recycled only when every leaf in it is deleted, trimmed or below its log starts there, no
+//! INV-STORE-6 an extent is recycled only when every leaf in it is deleted, trimmed or below its log starts there, no
 //! reader pins it, the leaf table is written after its last fact, and all older extents have directories (an extent
 //! without one is bounded by its successor's header).
 

@@ -1,7 +1,8 @@
 //! Reading extents back: groups in order, tears cut, damage reported.
 //!
 //! A group is *proven* when a later header exists: of a later group, or of an extent whose first group is later. Bad
-//! bytes in a proven group are damage; in the last, unproven one they are a tear, of which nothing was acknowledged.
+//! bytes in a proven group are damage (INV-STORE-4); in the last, unproven one they are a tear, of which nothing was
+//! acknowledged (INV-STORE-5).
 
 use crate::codec::entry::{ENTRY_HEADER_LEN, EntryHeader, check};
 use crate::store::format::{

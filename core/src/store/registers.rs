@@ -1,7 +1,7 @@
 //! The write-once registers of one leaf, without their contents: which addresses are written, trimmed, fenced. A pure
 //! state machine shared by the disk and the memory store; what is durable is the caller's matter.
 //!
-//! Invariants: holes are disjoint and within `[trim, end)`; `end - 1` is never a hole; `trim ≤ end`.
+//! INV-STORE-7 holes are disjoint and within `[trim, end)`; `end - 1` is never a hole; `trim ≤ end`.
 
 use crate::drive::TailDesc;
 use crate::testing::{Mutant, broken};
