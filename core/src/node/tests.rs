@@ -323,6 +323,10 @@ async fn a_quorum_outlives_the_death_of_one_disk() {
         let outcome = append(&node, id, vec![batch(0, 1, None, i, &format!("{i}"))]).await;
         assert_eq!(base(&outcome[0]), i);
     }
+    let until = Instant::now() + Duration::from_secs(5);
+    while node.api().blocked().is_empty() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert!(node.api().blocked().iter().any(|why| why.contains("dead")), "{:?}", node.api().blocked());
     node.crash().await;
     let node = Node::start(options(&paths, &[])).await.expect("starts again");
@@ -372,5 +376,28 @@ async fn a_dead_disk_blocks_its_own_ranges_and_others_go_on() {
         let least = if refused.contains(id) { 1 } else { 2 };
         assert!(stored >= least, "{stored} records, {least} were acknowledged");
     }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_window_of_one_small_entry_still_takes_everything_in_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = [("window.entries", "1"), ("window.bytes", "64KiB"), ("checkpoint.bytes", "64KiB")];
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts");
+    let id = topic(&node, "t", 3000, &[]).await;
+    let large = "z".repeat(70_000);
+    for i in 0..12 {
+        let request =
+            vec![batch(0, 1, None, i, &large), batch(0, 1, None, i, "a"), batch(1, 1, None, i, "b")];
+        let outcomes = append(&node, id, request).await;
+        assert_eq!((base(&outcomes[0]), base(&outcomes[1]), base(&outcomes[2])), (2 * i, 2 * i + 1, i));
+        let at = TopicPartition { topic: id, partition: 1 };
+        assert_eq!(node.api().delete_records(at, Some(i)).await, Ok(i));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    node.crash().await;
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts again");
+    assert_eq!(read_all(&node, id, 0, 0).await.len(), 24);
+    assert_eq!(read_all(&node, id, 1, 11).await.len(), 1);
     node.stop().await;
 }

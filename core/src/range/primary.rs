@@ -21,7 +21,7 @@ use crate::range::ack::{Ack, AckSlot, Issued};
 use crate::range::checkpoint;
 use crate::range::log_start;
 use crate::range::segment::{Segment, Start};
-use crate::range::state::{Decision, RangeState, SequenceRefusal, Sequencing};
+use crate::range::state::{Captured, Decision, RangeState, SequenceRefusal, Sequencing};
 use crate::range::watch::Watchers;
 use crate::types::{Address, Offset, Partition, RangeId, Span, TopicId, WHOLE_RANGE};
 use arc_swap::ArcSwap;
@@ -248,7 +248,7 @@ impl RangePrimary {
             head.state.capture(Address(0))
         };
         segment.note_starts(starts_of(&captured.state));
-        let pieces = checkpoint::encode(&captured, self.limits.checkpoint_piece_bytes);
+        let pieces = self.encode_checkpoint(&captured);
         let log_starts = log_starts_of(&captured.state);
         {
             let mut head = self.head.lock();
@@ -378,8 +378,7 @@ impl RangePrimary {
                 None => Ok(None),
             };
         }
-        let (room, _) = head.sequencer.room();
-        if (room as usize) < entries.len() {
+        if !fits(&head.sequencer, entries.len(), bytes as u64) {
             return Ok(None);
         }
         let Some(state) = head.state.partition(partition) else {
@@ -427,7 +426,7 @@ impl RangePrimary {
                 None => Ok(None),
             };
         }
-        if head.sequencer.room().0 == 0 {
+        if !fits(&head.sequencer, 1, payload.len() as u64) {
             return Ok(None);
         }
         if head.state.apply_log_starts(starts).is_err() {
@@ -660,7 +659,7 @@ impl RangePrimary {
         };
         let (captured, loglet) = captured;
         let log_starts = log_starts_of(&captured.state);
-        let pieces = checkpoint::encode(&captured, self.limits.checkpoint_piece_bytes);
+        let pieces = self.encode_checkpoint(&captured);
         let mut head = self.head.lock();
         head.checkpointing = false;
         if head.phase != Phase::Open || head.segment.loglet != loglet {
@@ -677,7 +676,7 @@ impl RangePrimary {
         now_ms: i64,
     ) -> bool {
         let bytes: u64 = pieces.iter().map(|p| p.len() as u64).sum();
-        if (head.sequencer.room().0 as usize) < pieces.len() {
+        if !fits(&head.sequencer, pieces.len(), bytes) {
             return false;
         }
         let first = head.sequencer.next();
@@ -711,6 +710,18 @@ impl RangePrimary {
         head.since_checkpoint = 0;
         head.last_full_checkpoint = bytes;
         true
+    }
+
+    /// A checkpoint in pieces, few enough for the window.
+    fn encode_checkpoint(&self, captured: &Captured) -> Vec<Bytes> {
+        let mut piece_bytes = self.limits.checkpoint_piece_bytes;
+        loop {
+            let pieces = checkpoint::encode(captured, piece_bytes);
+            if pieces.len() <= self.limits.window.entries as usize {
+                return pieces;
+            }
+            piece_bytes = piece_bytes.saturating_mul(2);
+        }
     }
 
     fn expire(&self, head: &mut Head, now_ms: i64) {
@@ -800,6 +811,12 @@ impl std::fmt::Debug for RangePrimary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RangePrimary({} {})", self.topic, self.id)
     }
+}
+
+/// Whether a run has room now; one larger than the window's bytes goes alone.
+fn fits(sequencer: &Sequencer, entries: usize, bytes: u64) -> bool {
+    let (room_entries, room_bytes) = sequencer.room();
+    entries <= room_entries as usize && (bytes <= room_bytes || sequencer.drained())
 }
 
 fn starts_of(state: &RangeState) -> Arc<[Start]> {
