@@ -100,6 +100,10 @@ impl RangePrimary {
         let mut bytes = 0usize;
         let mut from = offset;
         while let Some(segment) = segments.get(at) {
+            if self.holds_nothing_of(&segments, at, partition) {
+                at += 1;
+                continue;
+            }
             // A segment opened after the view was taken holds nothing that the view shows.
             let below = match segment.tail() {
                 Some(tail) => tail,
@@ -139,6 +143,16 @@ impl RangePrimary {
             }
         }
         Ok(found)
+    }
+
+    /// Whether it is known without a read that a segment holds nothing of `partition`: it began in the next one where it
+    /// began in this one.
+    fn holds_nothing_of(&self, segments: &[Arc<Segment>], at: usize, partition: Partition) -> bool {
+        let begins = |segment: Option<&Arc<Segment>>| {
+            let starts = segment?.starts()?;
+            starts.get(self.span.index(partition)?).map(|start| start.offset)
+        };
+        matches!((begins(segments.get(at)), begins(segments.get(at + 1))), (Some(here), Some(next)) if here == next)
     }
 
     /// The last segment in which `partition` began at or below `offset`.
