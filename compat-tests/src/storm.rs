@@ -52,7 +52,6 @@ pub fn small_sizes(kind: BrokerKind) -> Vec<(String, String)> {
             ("extent.bytes", "1048576"),
             ("segment.roll.bytes", "4194304"),
             ("memory.tail.bytes", "1048576"),
-            ("journal.bytes", "16777216"),
             ("checkpoint.bytes", "1048576"),
             ("retention.check.ms", "200"),
         ],

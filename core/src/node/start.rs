@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 pub(super) const CONTROL_FILE: &str = "control.redb";
 /// Ranges that are folded at the same time.
 const FOLDS_AT_ONCE: usize = 16;
-const JOURNAL_AUTO_MAX: u64 = 4 << 30;
 const RESERVE_AUTO_MIN: u64 = 256 << 20;
 const CLOSE_MAX: Duration = Duration::from_secs(8);
 
@@ -99,10 +98,6 @@ async fn open_disks(
             node_id: NodeId(options.node_id),
             extent_bytes: options.config.extent_bytes,
             tail_bytes: tail.clone(),
-            journal_bytes: options
-                .config
-                .journal_bytes
-                .unwrap_or_else(|| share(dir, 20, JOURNAL_AUTO_MAX, u64::min)),
             reserve_bytes: options
                 .config
                 .disk_reserve_bytes

@@ -91,9 +91,6 @@ pub struct StoreConfig {
     pub extent_bytes: u64,
     /// The node's budget for recent entries in memory, shared by its disks.
     pub tail_bytes: Arc<TailBudget>,
-    /// Most bytes of scattered extents that may wait for being rewritten. Without effect as long as all extents are
-    /// adopted as they are.
-    pub journal_bytes: u64,
     /// Bytes that entries may not use: kept for fences and other control records.
     pub reserve_bytes: u64,
     /// Makes writes fail, in tests.
@@ -109,7 +106,6 @@ impl StoreConfig {
             node_id,
             extent_bytes: 64 << 20,
             tail_bytes: TailBudget::new(32 << 20),
-            journal_bytes: 4 << 30,
             reserve_bytes: 256 << 20,
             faults: None,
         }
