@@ -270,6 +270,7 @@ fn extent_directory(data: &[u8]) {
     let path = place();
     let written = std::fs::write(directory::path_of(&path), &bytes);
     written.and_then(|()| File::create(&path)).map(|file| read_directory(&path, file)).expect("a small file");
+    let _gone = std::fs::remove_file(directory::path_of(&path)).and_then(|()| std::fs::remove_file(&path));
 }
 
 fn read_directory(path: &Path, file: File) {
