@@ -248,8 +248,10 @@ impl Leaf {
             };
             // One more than asked for, so that the merge knows that there is more.
             let limit = query.max_entries.saturating_add(1);
-            let pick = |i: &LeafIndex| i.at_offset(partition, from).take(limit).collect();
-            (state.candidates(wanted, pick), state.first_damaged(0), state.registers.trimmed())
+            let trimmed = state.registers.trimmed();
+            let lives = |e: &IndexEntry| e.address >= trimmed;
+            let pick = |i: &LeafIndex| i.at_offset(partition, from).filter(lives).take(limit).collect();
+            (state.candidates(wanted, pick), state.first_damaged(0), trimmed)
         };
         let mut merge = Merge::new(directories, Want::Partition(partition, from), candidates);
         let mut found: Vec<(Arc<Extent>, IndexEntry)> = Vec::new();
@@ -298,10 +300,12 @@ impl Leaf {
             let wanted = |_: &Extent, s: &Summary| {
                 s.entries > 0 && s.loglet_addresses.1 >= query.from.0 && s.loglet_addresses.0 < query.below.0
             };
+            let trimmed = state.registers.trimmed();
             let pick = |i: &LeafIndex| {
-                i.at_loglet_address(query.from.0).iter().take(query.max_entries).copied().collect()
+                let live = i.at_loglet_address(query.from.0).iter().filter(|e| e.address >= trimmed);
+                live.take(query.max_entries).copied().collect()
             };
-            (state.candidates(wanted, pick), state.first_damaged(query.from.0), state.registers.trimmed())
+            (state.candidates(wanted, pick), state.first_damaged(query.from.0), trimmed)
         };
         let mut merge = Merge::new(directories, Want::Addresses(query.from), candidates);
         let mut found = Vec::new();

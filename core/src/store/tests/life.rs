@@ -131,6 +131,25 @@ fn extents_below_their_log_starts_are_freed_and_read_as_gone_also_after_a_restar
     });
 }
 
+#[test]
+fn trimmed_entries_of_an_open_extent_do_not_make_a_short_answer_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let (store, _) =
+            DiskStore::open(StoreConfig { tail_bytes: TailBudget::new(0), ..config(dir.path()) }).unwrap();
+        let a = store.drive(leaf(1));
+        for i in 0..10u64 {
+            write(&*a, i, vec![data(leaf(1), i, 0, i as i64, 100)]).await.unwrap();
+        }
+        a.trim(Address(8)).await.unwrap();
+        let listed = a.list(ListQuery { max_entries: 3, ..everything(0) }).await.unwrap();
+        let scanned = a.scan(ScanQuery { from: Address(0), below: ALL, max_entries: 3 }).await.unwrap();
+        for found in [listed, scanned] {
+            assert_eq!(found.iter().map(|s| s.header.address.0).collect::<Vec<_>>(), vec![8, 9]);
+        }
+    });
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Write { leaf: u64, skip: u64, count: u64, len: usize },
