@@ -23,6 +23,10 @@ pub(crate) struct LeafTable {
     pub(crate) sequence: u64,
     pub(crate) leaves: Vec<(LeafId, Registers)>,
     pub(crate) discarded: Vec<LogletId>,
+    /// Numbers below were used by extents, which may be recycled; none is used again.
+    pub(crate) next_extent: u64,
+    /// The same, of write groups.
+    pub(crate) next_group: u64,
 }
 
 impl LeafTable {
@@ -50,6 +54,8 @@ impl LeafTable {
         for loglet in &self.discarded {
             b.extend_from_slice(&loglet.0.to_le_bytes());
         }
+        b.extend_from_slice(&self.next_extent.to_le_bytes());
+        b.extend_from_slice(&self.next_group.to_le_bytes());
         let crc = crc32c(&[&b]);
         b.extend_from_slice(&crc.to_le_bytes());
         b
@@ -82,6 +88,9 @@ impl LeafTable {
             table.discarded.push(LogletId(u64_at(body, at)?));
             at += 8;
         }
+        // A table of before has none.
+        table.next_extent = u64_at(body, at).unwrap_or_default();
+        table.next_group = u64_at(body, at + 8).unwrap_or_default();
         Some(table)
     }
 
@@ -135,7 +144,11 @@ impl Inner {
         let mut discarded: Vec<_> = self.discarded.lock().iter().copied().collect();
         discarded.sort_unstable();
         let oldest = discarded.len().saturating_sub(DISCARDED_MAX);
-        LeafTable { sequence, leaves, discarded: discarded.split_off(oldest) }
+        let discarded = discarded.split_off(oldest);
+        let extents = self.extents.lock();
+        let ends = extents.live.values().filter_map(|e| e.directory.get()).map(|d| d.end_group);
+        let next_group = ends.max().unwrap_or_default().max(extents.next_group);
+        LeafTable { sequence, leaves, discarded, next_extent: extents.next_number, next_group }
     }
 }
 
@@ -151,7 +164,13 @@ mod tests {
             (id(1), Registers::restored(10, 2, true, &[(4, 6), (7, 9)])),
             (id(2), Registers::restored(0, 0, true, &[])),
         ];
-        let table = LeafTable { sequence: 4, leaves, discarded: vec![LogletId(8), LogletId(9)] };
+        let table = LeafTable {
+            sequence: 4,
+            leaves,
+            discarded: vec![LogletId(8), LogletId(9)],
+            next_extent: 77,
+            next_group: 78,
+        };
         let bytes = table.encode(disk);
         assert_eq!(LeafTable::decode(&bytes, disk), Some(table));
         for at in 0..bytes.len() {

@@ -123,6 +123,8 @@ pub(crate) struct Extents {
     pub(crate) live: BTreeMap<u64, Arc<Extent>>,
     pub(crate) spares: Vec<Spare>,
     pub(crate) next_number: u64,
+    /// Group numbers below were used when the directory was opened.
+    pub(crate) next_group: u64,
     pub(crate) next_file: u64,
 }
 

@@ -64,9 +64,10 @@ struct Recovery<'a> {
 pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
     let mut r =
         Recovery { inner, report: RecoveryReport::default(), last_group: HashMap::new(), lost: Vec::new() };
-    let live = r.classify()?;
     let table_sequence = r.load_leaf_table()?;
-    let mut next_group = 1;
+    let used = inner.extents.lock().next_group.max(1);
+    let live = r.classify()?;
+    let mut next_group = used;
     let mut last = None;
     let mut closed = Vec::new();
     for (at, this) in live.iter().enumerate() {
@@ -91,6 +92,8 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
         }
         last = found.last;
     }
+    // The newest extents may be recycled: their numbers are not used again.
+    next_group = next_group.max(used);
     let mut open = None;
     if let Some(group) = last {
         // The next extent begins with this number: the copy here, good or torn, does not count any more.
@@ -100,6 +103,7 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
             next_group += 1;
         }
     }
+    inner.extents.lock().next_group = next_group;
     r.mark_suspects();
     Ok(Recovered { report: r.report, open, next_group, closed, table_sequence })
 }
@@ -173,6 +177,10 @@ impl Recovery<'_> {
                 }),
             };
         };
+        let mut extents = self.inner.extents.lock();
+        extents.next_number = table.next_extent.min(1 << 62);
+        extents.next_group = table.next_group.min(1 << 62);
+        drop(extents);
         for (id, registers) in table.leaves {
             self.inner.leaf(id).state.write().registers = registers;
         }
@@ -224,19 +232,25 @@ impl Recovery<'_> {
         if summary.fenced {
             state.registers.fence();
         }
+        let mut read = Ok(());
         if summary.is_contiguous() {
             state.registers.set_run(summary.addresses.0, summary.addresses.1 + 1);
         } else {
             for i in 0..summary.entries {
-                let entry = self.inner.directories.entry(extent, &summary, i)?;
-                state.registers.set(entry.address);
+                match self.inner.directories.entry(extent, &summary, i) {
+                    Ok(entry) => {
+                        state.registers.set(entry.address);
+                    }
+                    Err(e) => read = Err(e),
+                }
             }
         }
         state.registers.trim(summary.trim);
+        // Also where a page is damaged: an extent that is not indexed would count as dead.
         if summary.entries > 0 {
             state.extents.push((extent.clone(), Index::Disk(summary)));
         }
-        Ok(())
+        read
     }
 
     fn scan(&mut self, this: &Live, bound: Option<u64>) -> Result<crate::store::recovery::Scan, OpenError> {
