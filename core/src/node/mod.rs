@@ -281,7 +281,6 @@ impl Inner {
                 ("extents_closed", "Extents that hold data", false, stats.extents_closed),
                 ("extents_spare", "Extents ready for reuse", false, stats.extents_spare),
                 ("extents_recycled_total", "Extents reused", true, stats.recycled),
-                ("rewritten_bytes_total", "Bytes rewritten into chunks", true, stats.rewritten),
             ] {
                 add(name, help, counter, label(), value as f64);
             }

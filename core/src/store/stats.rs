@@ -11,7 +11,6 @@ pub(crate) struct Counters {
     pub(crate) records: AtomicU64,
     pub(crate) group_bytes_max: AtomicU64,
     pub(crate) recycled: AtomicU64,
-    pub(crate) rewritten: AtomicU64,
 }
 
 /// Figures of one disk since it was opened.
@@ -35,8 +34,6 @@ pub struct DiskStats {
     pub extents_spare: u64,
     /// Extents reused.
     pub recycled: u64,
-    /// Bytes rewritten into chunks.
-    pub rewritten: u64,
 }
 
 /// How a disk is.
@@ -60,7 +57,6 @@ impl Counters {
             records: get(&self.records),
             group_bytes_max: get(&self.group_bytes_max),
             recycled: get(&self.recycled),
-            rewritten: get(&self.rewritten),
             ..DiskStats::default()
         }
     }
