@@ -40,6 +40,14 @@ impl DiskDrive {
     }
 }
 
+impl DiskDrive {
+    /// The first run of addresses `[from, to)` that is missing although a later one is there. One sequencer submits to
+    /// a leaf in address order and a journal keeps that order, so for its leaves this means that records were lost.
+    pub fn first_missing(&self) -> Option<(u64, u64)> {
+        self.leaf.state.read().registers.holes().next()
+    }
+}
+
 impl LogDrive for DiskDrive {
     fn admit(&self, bytes: usize) -> Result<(), AdmitError> {
         if let Some(why) = &self.leaf.state.read().suspect {

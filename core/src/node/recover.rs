@@ -26,6 +26,9 @@ impl Inner {
     pub(super) async fn seal(&self, range: &Range) -> Result<Ended, String> {
         let entry = range.open().ok_or_else(|| format!("range {} has no open segment", range.id))?;
         let drive = self.storage.open(entry.loglet, &entry.drive).map_err(|e| e.to_string())?;
+        if let Some(lost) = self.storage.lost(entry.loglet, &entry.drive) {
+            return Err(lost);
+        }
         let by = SealId { node: self.node(), pass: self.seal_passes.fetch_add(1, Ordering::Relaxed) };
         let end = seal_pass(&*drive, range.version, entry.window, by).await?;
         if let Some((from, to)) = end.degraded {

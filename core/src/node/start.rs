@@ -38,6 +38,14 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     };
     let cluster_id = first.cluster_id();
     let path = dir.join(CONTROL_FILE);
+    let entries: u64 = reports.iter().map(|report| report.entries).sum();
+    if entries > 0 && !path.exists() {
+        return Err(StartError::Data(format!(
+            "{} is missing although {entries} records are there: it says whose they are; bring it back (the first --data \
+             directory holds it)",
+            path.display()
+        )));
+    }
     let control: Arc<dyn Store> = Arc::new(blocking(move || LocalStore::open(&path)).await??);
     let ids: Vec<DiskId> = disks.iter().map(|d| d.disk_id()).collect();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

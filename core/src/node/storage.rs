@@ -7,6 +7,13 @@ use crate::types::{DiskId, LeafId, LogletId, NodeId};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Whether a leaf is the only place of its addresses.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Copies {
+    One,
+    Several,
+}
+
 /// All places of this node that can hold entries.
 pub(super) struct Storage {
     node: NodeId,
@@ -45,6 +52,44 @@ impl Storage {
             }
             other => {
                 Err(OpenError::Unavailable { leaf, why: format!("{other:?} is not a place of this node") })
+            }
+        }
+    }
+
+    /// Why a segment of ours is known to have lost records that no copy makes good: a leaf without a quorum above it lacks
+    /// addresses below others that it has.
+    pub(super) fn lost(&self, loglet: LogletId, spec: &DriveSpec) -> Option<String> {
+        self.lost_leaf(loglet, spec, &mut 0, Copies::One)
+    }
+
+    fn lost_leaf(
+        &self,
+        loglet: LogletId,
+        spec: &DriveSpec,
+        next: &mut u16,
+        copies: Copies,
+    ) -> Option<String> {
+        match spec {
+            DriveSpec::Memory { .. } | DriveSpec::Disk { .. } => {
+                let leaf = LeafId { loglet, leaf: *next };
+                *next += 1;
+                let DriveSpec::Disk { disk, .. } = spec else { return None };
+                let store = self.disks.iter().find(|d| d.disk_id() == *disk)?;
+                let (from, to) = store.drive(leaf).first_missing().filter(|_| copies == Copies::One)?;
+                Some(format!(
+                    "segment {leaf} on disk {disk}: addresses {from} to {} are missing although later ones are there; \
+                     an extent file is damaged or gone: bring it back and start again",
+                    to - 1
+                ))
+            }
+            DriveSpec::Striped { children } => {
+                let lost: Vec<String> =
+                    children.iter().filter_map(|c| self.lost_leaf(loglet, c, next, copies)).collect();
+                lost.into_iter().next()
+            }
+            DriveSpec::Quorum { children, .. } => {
+                children.iter().for_each(|c| drop(self.lost_leaf(loglet, c, next, Copies::Several)));
+                None
             }
         }
     }

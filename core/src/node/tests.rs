@@ -401,3 +401,55 @@ async fn a_window_of_one_small_entry_still_takes_everything_in_order() {
     assert_eq!(read_all(&node, id, 1, 11).await.len(), 1);
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_extent_blocks_its_range_and_is_no_end_of_the_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = [("extent.bytes", "64KiB"), ("memory.tail.bytes", "64KiB")];
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    let filler = "m".repeat(9000);
+    for i in 0..60 {
+        append(&node, id, vec![batch(0, 1, None, i, &filler)]).await;
+    }
+    node.crash().await;
+    let extents = dir.path().join("extents");
+    let mut files: Vec<_> = std::fs::read_dir(&extents)
+        .expect("listed")
+        .map(|f| f.expect("a file").path())
+        .filter(|p| p.extension().is_some_and(|e| e == "ext"))
+        .collect();
+    files.sort();
+    let lost = files[files.len() / 2].clone();
+    let aside = dir.path().join("aside");
+    std::fs::rename(&lost, &aside).expect("moved");
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts without the extent");
+    let blocked = node.api().blocked();
+    assert!(blocked.iter().any(|why| why.contains("are missing")), "{blocked:?}");
+    let deadline = Instant::now() + Duration::from_millis(300);
+    let outcome =
+        node.api().append(id, vec![batch(0, 1, None, 0, "no")], deadline).await.wait(deadline).await;
+    assert!(matches!(outcome[0], Appended::Err(AppendError::Storage(_))), "{outcome:?}");
+    node.crash().await;
+    std::fs::rename(&aside, &lost).expect("moved back");
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts with it again");
+    assert_eq!(read_all(&node, id, 0, 0).await.len(), 60);
+    assert_eq!(base(&append(&node, id, vec![batch(0, 1, None, 0, "yes")]).await[0]), 60);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_without_control_state_do_not_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    append(&node, id, vec![batch(0, 1, None, 0, "a")]).await;
+    node.stop().await;
+    std::fs::rename(dir.path().join("control.redb"), dir.path().join("aside")).expect("moved");
+    let refused = Node::start(options(&[dir.path()], &[])).await.expect_err("refused");
+    assert!(refused.to_string().contains("control.redb is missing"), "{refused}");
+    std::fs::rename(dir.path().join("aside"), dir.path().join("control.redb")).expect("moved back");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    assert_eq!(read_all(&node, id, 0, 0).await.len(), 1);
+    node.stop().await;
+}

@@ -129,6 +129,16 @@ impl RangePrimary {
             }
             for stored in listed {
                 let len = stored.payload.len();
+                // Offsets are dense: what begins later than asked for comes after something that is missing.
+                if min_timestamp.is_none() && stored.header.base_offset > from && from < view.high_watermark {
+                    let next = stored.header.base_offset;
+                    return Err(ReadFailure::Storage(format!(
+                        "topic {} partition {partition} segment {}: offsets {from} to {} are missing",
+                        self.topic,
+                        segment.loglet,
+                        next - 1
+                    )));
+                }
                 if stored.header.base_offset >= view.high_watermark
                     || (!found.is_empty() && bytes + len > max_bytes)
                 {
