@@ -112,6 +112,15 @@ impl StoreConfig {
     }
 }
 
+/// Free space as it was looked up.
+struct Space {
+    at: Instant,
+    /// Bytes left, less what was admitted since.
+    left: u64,
+    /// Admitted since.
+    taken: u64,
+}
+
 /// A file that holds nothing and can become an extent.
 pub(crate) struct Spare {
     pub(crate) path: PathBuf,
@@ -148,7 +157,7 @@ pub(crate) struct Inner {
     pub(crate) check_queued: AtomicBool,
     /// The store is gone: threads end without finishing.
     pub(crate) dropped: AtomicBool,
-    space: Mutex<Option<(Instant, u64)>>,
+    space: Mutex<Option<Space>>,
 }
 
 impl Inner {
@@ -264,15 +273,23 @@ impl Inner {
         self.keep(Job::Closed(Closed { extent, first_group, end_group, data_end }));
     }
 
-    /// Free bytes, looked up at most every [`SPACE_FRESH`].
-    fn available(&self) -> io::Result<u64> {
+    /// Free bytes before `bytes` more are taken: looked up at most every [`SPACE_FRESH`], less what was admitted since and
+    /// shortly before, which may not have reached the file system yet. What is refused is not taken.
+    fn available(&self, bytes: u64, need: u64) -> io::Result<u64> {
         let mut space = self.space.lock();
-        if let Some((_, bytes)) = space.as_ref().filter(|(at, _)| at.elapsed() < SPACE_FRESH) {
-            return Ok(*bytes);
+        let fresh = space.as_ref().is_some_and(|s| s.at.elapsed() < SPACE_FRESH);
+        if !fresh {
+            let recent = space.as_ref().filter(|s| s.at.elapsed() < 2 * SPACE_FRESH).map_or(0, |s| s.taken);
+            let left = self.look_up_space()?.saturating_sub(recent);
+            *space = Some(Space { at: Instant::now(), left, taken: 0 });
         }
-        let bytes = self.look_up_space()?;
-        *space = Some((Instant::now(), bytes));
-        Ok(bytes)
+        let Some(space) = space.as_mut() else { return Ok(0) };
+        let left = space.left;
+        if left >= need {
+            space.left = left.saturating_sub(bytes);
+            space.taken = space.taken.saturating_add(bytes);
+        }
+        Ok(left)
     }
 
     fn look_up_space(&self) -> io::Result<u64> {
@@ -292,9 +309,10 @@ impl Inner {
         if let Some(why) = self.dead_reason() {
             return Err(AdmitError::Dead(why));
         }
-        let available =
-            self.available().map_err(|e| AdmitError::Dead(format!("{}: {e}", self.dir.display())))?;
         let need = self.reserve_bytes.saturating_add(bytes as u64);
+        let available = self
+            .available(bytes as u64, need)
+            .map_err(|e| AdmitError::Dead(format!("{}: {e}", self.dir.display())))?;
         if available < need {
             return Err(AdmitError::Full(format!(
                 "{}: {available} bytes left, expected {need} ({} are reserved for control records)",

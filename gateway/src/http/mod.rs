@@ -126,17 +126,27 @@ fn router(state: Arc<HttpState>) -> Router {
 }
 
 /// A page of another site must not administer a node through its visitor's browser: browsers name the site of a
-/// request that changes something in `Origin`.
+/// request that changes something in `Origin`. A page whose own name was made to resolve to this node names itself there
+/// and in `Host`, so a browser is served under an address or `localhost` only.
 async fn refuse_other_sites(request: Request<Body>, next: Next) -> Response {
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if changes && let Some(origin) = request.headers().get(header::ORIGIN) {
         let site = origin.to_str().ok().and_then(|o| o.split_once("://")).map(|(_, host)| host);
         let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok());
-        if site.is_none() || site != host {
+        if site.is_none() || site != host || !host.is_some_and(is_no_name) {
             return HttpError::cross_origin().into_response();
         }
     }
     next.run(request).await
+}
+
+/// Whether a `Host` is an address or `localhost`, with or without a port.
+fn is_no_name(host: &str) -> bool {
+    let bare = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 async fn index() -> &'static str {
@@ -180,4 +190,19 @@ async fn no_such_page(request: Request<Body>) -> HttpError {
 
 async fn no_such_method(request: Request<Body>) -> HttpError {
     HttpError::no_such_method(request.method(), request.uri().path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_no_name;
+
+    #[test]
+    fn a_browser_is_served_under_addresses_and_localhost_only() {
+        for host in ["127.0.0.1", "127.0.0.1:9180", "localhost:9180", "LOCALHOST", "[::1]:9180", "[::1]"] {
+            assert!(is_no_name(host), "{host}");
+        }
+        for host in ["evil.example:9180", "127.0.0.1.evil.example", "", "[evil]", "localhost.evil.example"] {
+            assert!(!is_no_name(host), "{host}");
+        }
+    }
 }
