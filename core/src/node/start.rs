@@ -71,6 +71,12 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         dropped: Default::default(),
         seal_passes: Default::default(),
     });
+    // Said at the start, not at the first topic: nothing would be served with it.
+    let drive = &inner.options.config.drive;
+    inner
+        .storage
+        .place(drive, LogletId(0))
+        .map_err(|e| StartError::Data(format!("the default drive {drive} cannot be used here: {e}")))?;
     inner.bury().await;
     let ranges = inner.recover_ranges().await?;
     let mut lines: Vec<String> = reports

@@ -453,3 +453,11 @@ async fn records_without_control_state_do_not_start() {
     assert_eq!(read_all(&node, id, 0, 0).await.len(), 1);
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_default_drive_that_the_disks_cannot_hold_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = Node::start(options(&[dir.path()], &[("drive", "quorum(3, write=2)")])).await;
+    let refused = refused.expect_err("one disk for three copies").to_string();
+    assert!(refused.contains("quorum(3, write=2)") && refused.contains("3 disks"), "{refused}");
+}
