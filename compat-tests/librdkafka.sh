@@ -50,12 +50,12 @@ list() {
 one() {
   local number=$1 limit=$2 work log from name result
   shift 2
-  work=$out/work/$number log=$out/$number.log
+  work=$out/run/$number log=$out/$number.log
   rm -rf "$work"
   mkdir -p "$work"
   # The tests look for these where they run, and for the build one level up.
   for name in java fixtures interceptor_test plugin_test Makefile; do [ ! -e "$tests/$name" ] || ln -s "$tests/$name" "$work/"; done
-  for name in src mklove Makefile.config; do ln -sfn "$tests/../$name" "$out/work/$name"; done
+  for name in src mklove Makefile.config; do ln -sfn "$tests/../$name" "$out/run/$name"; done
   from=$(date +%s)
   (
     cd "$work"
