@@ -1,0 +1,95 @@
+//! What a drive tells of what was submitted: completed in order, or the segment is over.
+
+use super::{Effect, Phase, RangePrimary};
+use crate::drive::{AdmitError, Completion, WriteError};
+use crate::range::ack::AckSlot;
+use crate::range::segment::Segment;
+use crate::types::Address;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Told by the drive that a run is durable.
+pub(super) struct RunDone {
+    pub(super) primary: Arc<RangePrimary>,
+    pub(super) segment: Arc<Segment>,
+    pub(super) first: Address,
+    pub(super) entries: u32,
+}
+
+impl Completion for RunDone {
+    fn complete(&self, outcome: Result<(), WriteError>) {
+        match outcome {
+            Ok(()) => self.primary.completed(&self.segment, self.first, self.entries),
+            Err(error) => self.primary.run_failed(&self.segment, error),
+        }
+    }
+}
+
+impl RangePrimary {
+    pub(super) fn completed(&self, segment: &Arc<Segment>, first: Address, entries: u32) {
+        let mut resolved: SmallVec<[AckSlot; 16]> = SmallVec::new();
+        let mut freed = None;
+        {
+            let mut head = self.head.lock();
+            if head.segment.loglet != segment.loglet {
+                return;
+            }
+            let Some(contiguous) = head.sequencer.complete(first, entries) else { return };
+            for _ in contiguous.start.0..contiguous.end.0 {
+                let Some(slot) = head.slots.pop_front() else { break };
+                match slot.effect {
+                    Effect::High(index, end) => head.visible.high[index as usize] = end,
+                    Effect::LogStarts(starts) => {
+                        for &(partition, start) in starts.iter() {
+                            if let Some(index) = self.span.index(partition) {
+                                let shown = &mut head.visible.log_start[index];
+                                *shown = start.max(*shown);
+                            }
+                        }
+                    }
+                    Effect::Checkpointed(starts) => freed = Some(starts),
+                    Effect::None => {}
+                }
+                resolved.extend(slot.acks);
+            }
+            head.segment.drive.note_committed(head.sequencer.tail());
+        }
+        for ack in resolved {
+            ack.done();
+        }
+        if let Some(starts) = freed {
+            self.segments.load().iter().for_each(|segment| segment.drive.note_log_starts(&starts));
+        }
+        if self.waiting.swap(false, Ordering::AcqRel) {
+            self.room.notify_waiters();
+        }
+        self.watchers.wake();
+    }
+
+    pub(super) fn run_failed(&self, segment: &Arc<Segment>, error: WriteError) {
+        {
+            let mut head = self.head.lock();
+            if head.segment.loglet != segment.loglet || head.phase == Phase::Gone {
+                return;
+            }
+            if error == WriteError::Sealed {
+                head.sequencer.seal();
+            }
+            if !matches!(head.phase, Phase::Blocked(_)) {
+                tracing::error!(topic = %self.topic, range = %self.id, segment = %segment.loglet, %error,
+                    "range blocked: its segment takes no more writes");
+            }
+            head.phase = Phase::Blocked(error.to_string());
+        }
+        self.room.notify_waiters();
+    }
+
+    /// Blocks the range if its active segment's drive has died, also while nobody appends.
+    pub fn look_at_drive(&self) {
+        let segment = self.head.lock().segment.clone();
+        if let Err(AdmitError::Dead(why)) = segment.drive.admit(0) {
+            self.run_failed(&segment, WriteError::Unavailable(why));
+        }
+    }
+}

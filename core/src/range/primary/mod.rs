@@ -1,0 +1,217 @@
+//! A range's primary: sequences batches under one short lock and hands them to the active segment's drive; learns from
+//! the drive what is durable, in order.
+//!
+//! Owns the live state (always equal to the fold of the issued entries), the sequencer and who waits. Must not know
+//! clients, the control store or how a drive works. Everything that can refuse or wait comes before `reserve`; from
+//! `reserve` to `submit` there is no await and no error return.
+//!
+//! INV-RANGE-1 an entry is submitted inside the lock that numbered it: address order is submission order.
+//! INV-RANGE-2 a batch is acknowledged, and readable, only when every address up to it is complete.
+//! INV-RANGE-3 a duplicate of an entry in flight is answered when that entry completes (R5).
+
+mod checkpoints;
+mod complete;
+mod own;
+mod phases;
+mod sequence;
+mod view;
+
+pub use view::ReadView;
+
+use crate::codec::batch::BatchHead;
+use crate::loglet::sequencer::{Sequencer, Window};
+use crate::range::ack::AckSlot;
+use crate::range::segment::Segment;
+use crate::range::state::RangeState;
+use crate::range::watch::Watchers;
+use crate::types::{Offset, Partition, RangeId, Span, TopicId};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use tokio::sync::Notify;
+
+/// One batch to sequence.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Its partition.
+    pub partition: Partition,
+    /// Its head, parsed.
+    pub head: BatchHead,
+    /// The whole batch as received.
+    pub bytes: Bytes,
+}
+
+/// What of a topic's configs sequencing needs.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Stamping {
+    /// LogAppendTime: broker time replaces the batch's timestamps.
+    pub log_append_time: bool,
+}
+
+/// What of the node's configs a primary needs.
+#[derive(Copy, Clone, Debug)]
+pub struct Limits {
+    /// What may be in flight.
+    pub window: Window,
+    /// Largest piece of a checkpoint, in bytes.
+    pub checkpoint_piece_bytes: usize,
+    /// Producers silent for so long are forgotten at a checkpoint, ms.
+    pub producer_expiration_ms: i64,
+    /// Most producers kept at a checkpoint.
+    pub producers_max: usize,
+}
+
+/// Why a primary takes nothing now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Between two segments: appends wait.
+    Between,
+    /// Takes appends.
+    Open,
+    /// Its segment's drive is dead: appends are refused, until the range rolls away.
+    Blocked(String),
+    /// The node stops.
+    Stopping,
+    /// The topic was deleted.
+    Gone,
+}
+
+/// See the module head.
+pub struct RangePrimary {
+    /// The topic.
+    pub topic: TopicId,
+    /// The range.
+    pub id: RangeId,
+    /// Its partitions.
+    pub span: Span,
+    limits: Limits,
+    stamping: ArcSwap<Stamping>,
+    head: Mutex<Head>,
+    segments: ArcSwap<Vec<Arc<Segment>>>,
+    /// Woken when the window has room again or the phase changes.
+    room: Notify,
+    waiting: AtomicBool,
+    watchers: Watchers,
+    counts: Counts,
+}
+
+/// Counters of a range.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Batches appended.
+    pub batches: AtomicU64,
+    /// Payload bytes appended.
+    pub bytes: AtomicU64,
+    /// Checkpoints begun.
+    pub checkpoints: AtomicU64,
+    /// Batches answered as duplicates.
+    pub duplicates: AtomicU64,
+}
+
+struct Head {
+    state: RangeState,
+    sequencer: Sequencer,
+    segment: Arc<Segment>,
+    slots: VecDeque<Slot>,
+    visible: Visible,
+    phase: Phase,
+    since_checkpoint: u64,
+    last_full_checkpoint: u64,
+    /// Entries of the active segment's first checkpoint.
+    first_checkpoint_len: u64,
+    first_append_at: Option<i64>,
+    /// Between the capture of a checkpoint and its pieces.
+    checkpointing: bool,
+}
+
+/// What readers may see: moves when entries complete.
+struct Visible {
+    high: Box<[Offset]>,
+    log_start: Box<[Offset]>,
+}
+
+/// An entry in flight.
+struct Slot {
+    effect: Effect,
+    acks: SmallVec<[AckSlot; 1]>,
+}
+
+enum Effect {
+    /// High watermark of the span's `n`th partition.
+    High(u32, Offset),
+    /// Log starts.
+    LogStarts(Arc<[(Partition, Offset)]>),
+    /// A whole checkpoint, with the log starts that it holds: a fold from it needs nothing below them.
+    Checkpointed(Arc<[(Partition, Offset)]>),
+    None,
+}
+
+/// Whether a call issued everything.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All entries have an outcome or an address.
+    All,
+    /// So many have; wait for room, then go on with the rest.
+    Part(usize),
+}
+
+impl RangePrimary {
+    /// A primary between segments; [`RangePrimary::open`] makes it take appends. All of `state` is completed.
+    pub fn new(
+        topic: TopicId,
+        id: RangeId,
+        limits: Limits,
+        stamping: Stamping,
+        state: RangeState,
+        sealed: Vec<Arc<Segment>>,
+        first: Arc<Segment>,
+    ) -> Arc<RangePrimary> {
+        let span = state.span();
+        let visible = Visible {
+            high: state.partitions().map(|(_, p)| p.next).collect(),
+            log_start: state.partitions().map(|(_, p)| p.log_start).collect(),
+        };
+        let head = Head {
+            state,
+            sequencer: Sequencer::new(limits.window),
+            segment: first,
+            slots: VecDeque::new(),
+            visible,
+            phase: Phase::Between,
+            since_checkpoint: 0,
+            last_full_checkpoint: 0,
+            first_checkpoint_len: u64::MAX,
+            first_append_at: None,
+            checkpointing: false,
+        };
+        Arc::new(RangePrimary {
+            topic,
+            id,
+            span,
+            limits,
+            stamping: ArcSwap::from_pointee(stamping),
+            head: Mutex::new(head),
+            segments: ArcSwap::from_pointee(sealed),
+            room: Notify::new(),
+            waiting: AtomicBool::new(false),
+            watchers: Watchers::default(),
+            counts: Counts::default(),
+        })
+    }
+}
+
+impl Head {
+    fn visible_log_start(&self, span: Span, partition: Partition) -> Offset {
+        span.index(partition).and_then(|i| self.visible.log_start.get(i).copied()).unwrap_or(0)
+    }
+}
+
+impl std::fmt::Debug for RangePrimary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RangePrimary({} {})", self.topic, self.id)
+    }
+}

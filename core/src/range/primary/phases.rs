@@ -1,0 +1,88 @@
+//! When a primary takes appends, and who waits for that.
+
+use super::{Phase, RangePrimary};
+use crate::loglet::sequencer::AfterRead;
+use crate::types::Address;
+use std::sync::atomic::Ordering;
+
+impl RangePrimary {
+    /// Waits until the window may have room again or the phase changed; no wake-up between the caller's look and this
+    /// one is missed.
+    pub async fn wait_for_room(&self) {
+        let notified = self.room.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        self.waiting.store(true, Ordering::Release);
+        let waits = {
+            let head = self.head.lock();
+            match head.phase {
+                Phase::Open => head.sequencer.room().0 == 0 || head.sequencer.in_flight() > 0,
+                Phase::Between => true,
+                Phase::Blocked(_) | Phase::Stopping | Phase::Gone => false,
+            }
+        };
+        if waits {
+            notified.await;
+        }
+    }
+
+    /// Waits until something in flight completes or the phase changes; returns at once when nothing is in flight.
+    pub async fn wait_for_progress(&self) {
+        let notified = self.room.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        self.waiting.store(true, Ordering::Release);
+        if !self.is_idle() {
+            notified.await;
+        }
+    }
+
+    /// Begins the drain of a roll or a stop: no further address is handed out. The completed tail once nothing is in
+    /// flight; `None` while something is.
+    pub fn stop_issuing(&self, chain_version: u64) {
+        let mut head = self.head.lock();
+        head.sequencer.stop(chain_version);
+        if head.phase == Phase::Open {
+            head.phase = Phase::Between;
+        }
+    }
+
+    /// The segment's tail if it has drained and may be rolled at the version named to [`RangePrimary::stop_issuing`].
+    pub fn drained(&self) -> Option<Address> {
+        let mut head = self.head.lock();
+        head.sequencer.roll().ok().map(|roll| roll.tail)
+    }
+
+    /// Ends a drain without a roll: appends go on in the same segment. Only before [`RangePrimary::drained`] gave a
+    /// tail, or when the chain was read again since (R4).
+    pub fn resume(&self, chain_read: Option<u64>) {
+        {
+            let mut head = self.head.lock();
+            let issuing = match chain_read {
+                None => head.sequencer.resume(),
+                Some(version) => head.sequencer.chain_read(version, true) == AfterRead::Issuing,
+            };
+            if issuing && head.phase == Phase::Between {
+                head.phase = Phase::Open;
+            }
+        }
+        self.room.notify_waiters();
+    }
+
+    /// Takes no more appends, for the reason given by `phase`.
+    pub fn close(&self, phase: Phase) {
+        self.head.lock().phase = phase;
+        self.room.notify_waiters();
+        self.watchers.wake();
+    }
+
+    /// The phase now.
+    pub fn phase(&self) -> Phase {
+        self.head.lock().phase.clone()
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.head.lock().sequencer.drained()
+    }
+}

@@ -1,0 +1,96 @@
+//! What others may know of a primary: what readers see, its segments, its counters.
+
+use super::checkpoints::starts_of;
+use super::{Counts, RangePrimary, Stamping};
+use crate::range::segment::{Segment, Start};
+use crate::types::{Address, LogletId, Offset, Partition};
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// What a reader needs to know of a partition, taken under one lock.
+#[derive(Clone, Debug)]
+pub struct ReadView {
+    /// First readable offset.
+    pub log_start: Offset,
+    /// One above the last completed record.
+    pub high_watermark: Offset,
+    /// Current leader epoch.
+    pub leader_epoch: i32,
+    /// Completed tail of the active segment.
+    pub tail: Address,
+    /// The active segment.
+    pub segment: Arc<Segment>,
+}
+
+impl RangePrimary {
+    /// What a reader of `partition` may see; `None` outside of the range.
+    pub fn view(&self, partition: Partition) -> Option<ReadView> {
+        let index = self.span.index(partition)?;
+        let head = self.head.lock();
+        Some(ReadView {
+            log_start: *head.visible.log_start.get(index)?,
+            high_watermark: *head.visible.high.get(index)?,
+            leader_epoch: head.state.partition(partition)?.epochs.latest().unwrap_or(0),
+            tail: head.sequencer.tail(),
+            segment: head.segment.clone(),
+        })
+    }
+
+    /// Log starts as readers see them, in partition order.
+    pub fn visible_log_starts(&self) -> Vec<(Partition, Offset)> {
+        let head = self.head.lock();
+        self.span.iter().zip(head.visible.log_start.iter().copied()).collect()
+    }
+
+    /// Where every partition stands now, completed or not.
+    pub fn ends(&self) -> Arc<[Start]> {
+        let captured = self.head.lock().state.clone();
+        starts_of(&captured)
+    }
+
+    /// See [`RangeState::end_of_epoch`].
+    pub fn end_of_epoch(&self, partition: Partition, epoch: i32) -> Option<(i32, Offset)> {
+        let index = self.span.index(partition)?;
+        let head = self.head.lock();
+        let high = *head.visible.high.get(index)?;
+        head.state.end_of_epoch(partition, epoch, high)
+    }
+
+    /// The segments, oldest first; the last is the active one.
+    pub fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
+        self.segments.load_full()
+    }
+
+    /// Forgets segments that left the chain.
+    pub fn drop_segments(&self, gone: &[LogletId]) {
+        let kept = self.segments.load().iter().filter(|s| !gone.contains(&s.loglet)).cloned().collect();
+        self.segments.store(Arc::new(kept));
+    }
+
+    /// Bytes in the active segment and when its first record was sequenced (`None` before), for the roll.
+    pub fn head_data(&self) -> (u64, Option<i64>) {
+        let head = self.head.lock();
+        (head.segment.bytes(), head.first_append_at)
+    }
+
+    /// The active segment, if its first checkpoint is complete: then a fold of the range needs nothing older.
+    pub fn checkpointed(&self) -> Option<LogletId> {
+        let head = self.head.lock();
+        (head.sequencer.tail().0 >= head.first_checkpoint_len).then(|| head.segment.loglet)
+    }
+
+    /// Changes what is stamped from the next batch on.
+    pub fn set_stamping(&self, stamping: Stamping) {
+        self.stamping.store(Arc::new(stamping));
+    }
+
+    /// Wakes `who` at the next change.
+    pub fn watch(&self, who: &Arc<Notify>) {
+        self.watchers.register(who);
+    }
+
+    /// Counters.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
