@@ -1,11 +1,12 @@
 //! Appending: batches of a topic to their ranges, ranges in order of their partitions.
 
 use super::Inner;
+use super::topic::TopicRuntime;
 use crate::codec::batch::BATCH_HEAD_LEN;
 use crate::codec::entry::EntryKind;
 use crate::error::{AppendError, TopicPartition};
 use crate::range::ack::{Ack, Issued, Pending};
-use crate::range::primary::{Batch, Progress, RangePrimary};
+use crate::range::primary::{Batch, Phase, Progress, RangePrimary};
 use crate::types::{Offset, Partition, TopicId};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -13,59 +14,32 @@ use std::sync::Arc;
 use std::time::Instant;
 
 type Indices = SmallVec<[usize; 16]>;
+type Groups = SmallVec<[(Arc<RangePrimary>, Indices); 2]>;
 
 impl Inner {
     pub(crate) async fn append(&self, topic: TopicId, batches: Vec<Batch>, deadline: Instant) -> Pending {
         let ack = Arc::new(Ack::default());
         let mut issued: Vec<Option<Issued>> = vec![None; batches.len()];
-        let mut groups: SmallVec<[(Arc<RangePrimary>, Indices); 2]> = SmallVec::new();
         let runtime = self.topic(topic);
-        for (i, batch) in batches.iter().enumerate() {
-            if batch.bytes.len() < BATCH_HEAD_LEN {
-                issued[i] =
-                    Some(Issued::Err(AppendError::Invalid("a batch is shorter than its head".into())));
-                continue;
+        let mut todo = group(runtime.as_deref(), &batches, 0..batches.len(), &mut issued);
+        while let Some((range, which)) = todo.last_mut() {
+            match range.issue(&batches, which, &ack, &mut issued, self.now_ms()) {
+                Progress::All => {
+                    todo.pop();
+                    continue;
+                }
+                Progress::Part(n) => which.drain(..n),
+            };
+            if tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await.is_err() {
+                todo.pop();
+            } else if range.phase() == Phase::Moved {
+                let rest = todo.pop().map(|(_, which)| which).unwrap_or_default();
+                todo.extend(group(runtime.as_deref(), &batches, rest, &mut issued));
             }
-            if let Some((_, which)) =
-                groups.iter_mut().find(|(range, _)| range.span.contains(batch.partition))
-            {
-                which.push(i);
-                continue;
-            }
-            match runtime.as_ref().and_then(|t| t.range_of(batch.partition)) {
-                Some(range) => groups.push((range, SmallVec::from_iter([i]))),
-                None => issued[i] = Some(Issued::Err(AppendError::UnknownPartition)),
-            }
-        }
-        // In order of ranges for every request, so that two requests never wait for each other crosswise.
-        groups.sort_by_key(|(range, _)| range.span.first);
-        for (range, which) in &groups {
-            self.issue_all(range, &batches, which, &ack, &mut issued, deadline).await;
         }
         let issued =
             issued.into_iter().map(|one| one.unwrap_or(Issued::Err(AppendError::TimedOut))).collect();
         Pending::new(issued, ack)
-    }
-
-    async fn issue_all(
-        &self,
-        range: &Arc<RangePrimary>,
-        batches: &[Batch],
-        which: &[usize],
-        ack: &Arc<Ack>,
-        issued: &mut [Option<Issued>],
-        deadline: Instant,
-    ) {
-        let mut done = 0;
-        loop {
-            match range.issue(batches, &which[done..], ack, issued, self.now_ms()) {
-                Progress::All => return,
-                Progress::Part(n) => done += n,
-            }
-            if tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await.is_err() {
-                return;
-            }
-        }
     }
 
     pub(crate) async fn append_own(
@@ -74,9 +48,9 @@ impl Inner {
         entries: Vec<(EntryKind, Bytes)>,
         deadline: Instant,
     ) -> Result<Offset, AppendError> {
-        let range = self.range(at).ok_or(AppendError::UnknownPartition)?;
         let ack = Arc::new(Ack::default());
         let base_offset = loop {
+            let range = self.range(at).ok_or(AppendError::UnknownPartition)?;
             if let Some(base) = range.issue_own(at.partition, &entries, &ack, self.now_ms())? {
                 break base;
             }
@@ -87,21 +61,56 @@ impl Inner {
         durable(ack, base_offset, deadline).await
     }
 
-    /// Raises log starts of one range, durably.
+    /// Raises log starts of a topic durably, by one entry in each range that holds some of the partitions.
     pub(super) async fn raise_log_starts(
         &self,
-        range: &Arc<RangePrimary>,
+        topic: TopicId,
         starts: &[(Partition, Offset)],
         deadline: Instant,
     ) -> Result<(), AppendError> {
         let ack = Arc::new(Ack::default());
-        while range.issue_log_starts(starts, &ack, self.now_ms())?.is_none() {
-            if tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await.is_err() {
+        let mut rest: Vec<(Partition, Offset)> = starts.to_vec();
+        while let Some(&(partition, _)) = rest.first() {
+            let range =
+                self.range(TopicPartition { topic, partition }).ok_or(AppendError::UnknownPartition)?;
+            let (here, elsewhere): (Vec<_>, Vec<_>) =
+                rest.iter().partition(|(partition, _)| range.span.contains(*partition));
+            if range.issue_log_starts(&here, &ack, self.now_ms())?.is_some() {
+                rest = elsewhere;
+            } else if tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await.is_err() {
                 return Err(AppendError::TimedOut);
             }
         }
         durable(ack, 0, deadline).await.map(|_| ())
     }
+}
+
+/// The batches `which` by the ranges that hold them; the last group comes first. In order of ranges for every request,
+/// so that two requests never wait for each other crosswise.
+fn group(
+    topic: Option<&TopicRuntime>,
+    batches: &[Batch],
+    which: impl IntoIterator<Item = usize>,
+    issued: &mut [Option<Issued>],
+) -> Groups {
+    let mut groups = Groups::new();
+    for i in which {
+        let batch = &batches[i];
+        if batch.bytes.len() < BATCH_HEAD_LEN {
+            issued[i] = Some(Issued::Err(AppendError::Invalid("a batch is shorter than its head".into())));
+            continue;
+        }
+        if let Some((_, which)) = groups.iter_mut().find(|(range, _)| range.span.contains(batch.partition)) {
+            which.push(i);
+            continue;
+        }
+        match topic.and_then(|t| t.range_of(batch.partition)) {
+            Some(range) => groups.push((range, SmallVec::from_iter([i]))),
+            None => issued[i] = Some(Issued::Err(AppendError::UnknownPartition)),
+        }
+    }
+    groups.sort_by_key(|(range, _)| std::cmp::Reverse(range.span.first));
+    groups
 }
 
 async fn durable(ack: Arc<Ack>, base_offset: Offset, deadline: Instant) -> Result<Offset, AppendError> {

@@ -105,7 +105,7 @@ impl Inner {
         let plan = retention::plan(&views, bounds, policy, folds_from, self.now_ms());
         if !plan.raise.is_empty() {
             let deadline = Instant::now() + RAISE_TIMEOUT;
-            if let Err(error) = self.raise_log_starts(range, &plan.raise, deadline).await {
+            if let Err(error) = self.raise_log_starts(topic.id, &plan.raise, deadline).await {
                 tracing::warn!(topic = %topic.name, range = %range.id, %error, "log starts not raised");
                 return;
             }

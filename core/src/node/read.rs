@@ -135,10 +135,10 @@ impl Inner {
             return Ok(view.log_start);
         }
         let deadline = Instant::now() + DELETE_TIMEOUT;
-        self.raise_log_starts(&range, &[(at.partition, to)], deadline)
+        self.raise_log_starts(at.topic, &[(at.partition, to)], deadline)
             .await
             .map_err(|e| ReadFailure::Storage(e.to_string()))?;
-        Ok(range.view(at.partition).map_or(to, |view| view.log_start))
+        Ok(self.range(at).and_then(|r| r.view(at.partition)).map_or(to, |view| view.log_start))
     }
 
     pub(crate) fn watch(&self, partitions: &[TopicPartition]) -> WatchInner {

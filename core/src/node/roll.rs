@@ -124,7 +124,7 @@ impl Inner {
             RangePrimary::new(topic.id, range.id, limits, stamping(&config), folded, sealed, segment.clone());
         next.open(segment, &epochs(control), self.now_ms());
         topic.add(vec![next]);
-        range.close(Phase::Stopping);
+        range.close(Phase::Moved);
         tracing::info!(topic = %topic.name, range = %range.id, "range goes on in another segment");
         Ok(())
     }

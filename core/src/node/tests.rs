@@ -1,3 +1,5 @@
+mod parking;
+
 use super::{Node, NodeOptions};
 use crate::api::batch::BatchHead;
 use crate::api::{AppendBatch, Appended, NewTopic, Piece, ReadFrom};

@@ -70,7 +70,7 @@ impl RangePrimary {
     pub(super) fn run_failed(&self, segment: &Arc<Segment>, error: WriteError) {
         {
             let mut head = self.head.lock();
-            if head.segment.loglet != segment.loglet || head.phase == Phase::Gone {
+            if head.segment.loglet != segment.loglet || matches!(head.phase, Phase::Gone | Phase::Moved) {
                 return;
             }
             if error == WriteError::Sealed {

@@ -74,6 +74,8 @@ pub enum Phase {
     Open,
     /// Its segment's drive is dead: appends are refused, until the range rolls away.
     Blocked(String),
+    /// Its partitions belong to other primaries, which are in the layout already: who asks looks there again.
+    Moved,
     /// The node stops.
     Stopping,
     /// The topic was deleted.
@@ -155,7 +157,8 @@ enum Effect {
 pub enum Progress {
     /// All entries have an outcome or an address.
     All,
-    /// So many have; wait for room, then go on with the rest.
+    /// So many have. Wait for room, then go on with the rest: in the range that holds the partition by then, since this
+    /// one may have moved.
     Part(usize),
 }
 

@@ -18,7 +18,7 @@ impl RangePrimary {
             match head.phase {
                 Phase::Open => head.sequencer.room().0 == 0 || head.sequencer.in_flight() > 0,
                 Phase::Between => true,
-                Phase::Blocked(_) | Phase::Stopping | Phase::Gone => false,
+                Phase::Moved | Phase::Blocked(_) | Phase::Stopping | Phase::Gone => false,
             }
         };
         if waits {
@@ -69,9 +69,15 @@ impl RangePrimary {
         self.room.notify_waiters();
     }
 
-    /// Takes no more appends, for the reason given by `phase`.
+    /// Takes no more appends, for the reason given by `phase`. `Moved` comes after the layout shows the successors, so
+    /// that whoever looks again finds them; what was closed for good stays so.
     pub fn close(&self, phase: Phase) {
-        self.head.lock().phase = phase;
+        {
+            let mut head = self.head.lock();
+            if !matches!(head.phase, Phase::Moved | Phase::Gone) {
+                head.phase = phase;
+            }
+        }
         self.room.notify_waiters();
         self.watchers.wake();
     }

@@ -116,7 +116,7 @@ impl RangePrimary {
                 let refused = head.segment.drive.admit(bytes).err()?;
                 Some(Some(AppendError::Storage(refused.to_string())))
             }
-            Phase::Between => Some(None),
+            Phase::Between | Phase::Moved => Some(None),
             Phase::Blocked(why) => Some(Some(AppendError::Storage(why.clone()))),
             Phase::Stopping => Some(Some(AppendError::Stopping)),
             Phase::Gone => Some(Some(AppendError::UnknownPartition)),
