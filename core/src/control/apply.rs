@@ -41,6 +41,9 @@ impl State {
             Command::StartNode { node, disks, now } => self.start_node(*node, disks, *now),
             Command::AllocateProducerIds { count } => self.allocate_producer_ids(*count),
             Command::Restart(restart) => self.restart(restart),
+            Command::BeginReshard(begin) => self.begin_reshard(begin),
+            Command::Reshard(reshard) => self.reshard(reshard),
+            Command::AbortReshard(abort) => self.abort_reshard(abort),
         }?;
         self.counters.version += 1;
         Ok(done)
@@ -150,6 +153,7 @@ impl State {
     fn delete_topic(&mut self, id: TopicId, now: i64) -> Result<(Reply, Vec<Delta>), Refusal> {
         let topic = self.topics.remove(&id).ok_or(Refusal::UnknownTopic(id))?;
         let mut deltas = vec![Delta::Topic(id), Delta::Name(topic.name.clone())];
+        deltas.extend(self.forget_operations(|operation| operation.topic == id));
         for range in topic.ranges.values() {
             deltas.push(Delta::Range(id, range.id));
             deltas.extend(self.bury(id, range.id, &range.chain, now));
@@ -278,6 +282,7 @@ impl State {
         let topic = self.topics.get_mut(&drop.topic).map(Arc::make_mut).expect("has the range");
         if range.chain.is_empty() {
             topic.ranges.remove(&range.id);
+            topic.version += range.version + 1;
             topic.stones.push(Stone { range: range.id, span: range.span, end, children: range.children });
             deltas.push(Delta::Topic(drop.topic));
         } else {
@@ -330,7 +335,7 @@ impl State {
 
     /// A known node must be named in its present generation. A node registered elsewhere cannot be judged here: its
     /// range's version guards the chain all the same.
-    fn check_segment(&self, segment: &NewSegment) -> Result<(), Refusal> {
+    pub(super) fn check_segment(&self, segment: &NewSegment) -> Result<(), Refusal> {
         check_bounds("window in slots", u64::from(segment.window), 1, u64::from(u32::MAX))?;
         let Primary { node, generation: named } = segment.primary;
         match self.nodes.get(&node).map(|node| node.generation) {
@@ -342,7 +347,13 @@ impl State {
     }
 
     /// Makes tombstones of segments that left a chain.
-    fn bury(&mut self, topic: TopicId, range: RangeId, chain: &[ChainEntry], at: i64) -> Vec<Delta> {
+    pub(super) fn bury(
+        &mut self,
+        topic: TopicId,
+        range: RangeId,
+        chain: &[ChainEntry],
+        at: i64,
+    ) -> Vec<Delta> {
         if chain.is_empty() {
             return Vec::new();
         }
@@ -359,9 +370,9 @@ impl State {
 
 type Created = Vec<(RangeId, Option<LogletId>)>;
 
-struct Planned {
-    range: Range,
-    dropped: Option<ChainEntry>,
+pub(super) struct Planned {
+    pub(super) range: Range,
+    pub(super) dropped: Option<ChainEntry>,
 }
 
 #[derive(Copy, Clone)]
@@ -382,7 +393,11 @@ impl RestartRange {
 
 /// Records the open segment's end and raises the epochs if another incarnation follows. An empty segment leaves the
 /// chain and is handed back; the epochs that it had stay in the runs (R10).
-fn seal_open(range: &mut Range, ended: &Ended, next: Primary) -> Result<Option<ChainEntry>, Refusal> {
+pub(super) fn seal_open(
+    range: &mut Range,
+    ended: &Ended,
+    next: Primary,
+) -> Result<Option<ChainEntry>, Refusal> {
     let Some(mut entry) = range.chain.pop() else { return Ok(None) };
     check_ended(ended)?;
     entry.base.checked_add(ended.tail.0).ok_or_else(|| exhausted("addresses"))?;
@@ -401,7 +416,7 @@ fn seal_open(range: &mut Range, ended: &Ended, next: Primary) -> Result<Option<C
     Ok(None)
 }
 
-fn open_segment(
+pub(super) fn open_segment(
     range: &mut Range,
     segment: &NewSegment,
     now: i64,
@@ -431,7 +446,7 @@ fn deltas_of(topic: &Topic, created: &[(RangeId, Option<LogletId>)]) -> Vec<Delt
     std::iter::once(Delta::Topic(topic.id)).chain(ranges).collect()
 }
 
-fn check_version(named: u64, present: u64) -> Result<(), Refusal> {
+pub(super) fn check_version(named: u64, present: u64) -> Result<(), Refusal> {
     if named == present { Ok(()) } else { Err(Refusal::Stale { named, present }) }
 }
 
@@ -463,7 +478,7 @@ fn check_bounds(what: &str, got: u64, min: u64, max: u64) -> Result<(), Refusal>
     Err(Refusal::OutOfBounds { what: what.to_owned(), got, min, max })
 }
 
-fn exhausted(what: &str) -> Refusal {
+pub(super) fn exhausted(what: &str) -> Refusal {
     Refusal::Exhausted(what.to_owned())
 }
 
@@ -488,12 +503,33 @@ impl State {
                 return Err(format!("tombstone {id} waits for nobody"));
             }
         }
+        self.check_operations()?;
         match loglets.last() {
             Some(last) if last.0 >= self.counters.next_loglet => {
                 Err(format!("{last} is there, the next id is {}", self.counters.next_loglet))
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// A range is fencing exactly while one running operation is of it.
+    fn check_operations(&self) -> Result<(), String> {
+        let mut fencing = BTreeSet::new();
+        for operation in self.operations.values().filter(|o| !o.state.is_over()) {
+            for id in operation.kind.ranges() {
+                let state = self.range(operation.topic, id).map(|range| range.state);
+                if state != Some(RangeState::Fencing) {
+                    return Err(format!("{} runs and range {id} is {state:?}", operation.kind));
+                }
+                if !fencing.insert((operation.topic, id)) {
+                    return Err(format!("two operations of range {id} run"));
+                }
+            }
+        }
+        let all = self.topics.values().flat_map(|t| t.ranges.values().map(|r| (t.id, r)));
+        let mut lonely =
+            all.filter(|(t, r)| r.state == RangeState::Fencing && !fencing.contains(&(*t, r.id)));
+        lonely.next().map_or(Ok(()), |(_, r)| Err(format!("{} is fencing and no operation runs", r.id)))
     }
 }
 

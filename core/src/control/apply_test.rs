@@ -335,6 +335,9 @@ enum Step {
     Start { node: i32 },
     Restart { node: i32, tail: u64 },
     Ids { count: u32 },
+    Begin { range: u8, at: i32, merge: bool },
+    Reshard { operation: u8, tail: u64, node: i32, stale: bool },
+    Abort { operation: u8, sealed: u8, tail: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -350,6 +353,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..3i32).prop_map(|node| Step::Start { node }),
         1 => (1..3i32, 0..3u64).prop_map(|(node, tail)| Step::Restart { node, tail }),
         1 => (0..5u32).prop_map(|count| Step::Ids { count }),
+        3 => (any::<u8>(), 0..6i32, any::<bool>()).prop_map(|(range, at, merge)| Step::Begin { range, at, merge }),
+        4 => (any::<u8>(), 0..4u64, 1..3i32, prop::bool::weighted(0.1))
+            .prop_map(|(operation, tail, node, stale)| Step::Reshard { operation, tail, node, stale }),
+        1 => (any::<u8>(), any::<u8>(), 0..4u64)
+            .prop_map(|(operation, sealed, tail)| Step::Abort { operation, sealed, tail }),
     ]
 }
 
@@ -419,7 +427,49 @@ fn command(state: &State, step: &Step, n: u128) -> Option<Command> {
             Command::Restart(Restart { primary, ranges: old.map(row).collect(), now: 1 })
         }
         Step::Ids { count } => Command::AllocateProducerIds { count: *count },
+        Step::Begin { range: i, at, merge } => {
+            let (topic, range) = range(*i)?;
+            let right = state.topics[&topic].range_of(range.span.last.saturating_add(1)).map(|r| r.id);
+            let kind = match (merge, right) {
+                (true, Some(right)) => OperationKind::Merge { left: range.id, right },
+                _ => OperationKind::Split { range: range.id, at: *at },
+            };
+            Command::BeginReshard(BeginReshard { operation: Uuid::from_u128(n), topic, kind, now: n as i64 })
+        }
+        Step::Reshard { operation: i, tail, node, stale } => {
+            let operation = operation(state, *i)?;
+            let ranges = operation.kind.ranges();
+            let children = 3 - ranges.len();
+            let mut parents: Vec<ParentEnd> = ranges
+                .iter()
+                .map(|id| parent_end(state, operation.topic, *id, *tail))
+                .collect::<Option<_>>()?;
+            parents[0].version += u64::from(*stale);
+            let next = vec![segment(primary(*node, generation(*node))); children];
+            Command::Reshard(Reshard { operation: operation.id, parents, next, now: n as i64 })
+        }
+        Step::Abort { operation: i, sealed, tail } => {
+            let operation = operation(state, *i)?;
+            let ranges = operation.kind.ranges();
+            let fenced = ranges.iter().take(usize::from(*sealed) % 3);
+            let sealed = fenced.map(|id| {
+                Some((parent_end(state, operation.topic, *id, *tail)?, segment(primary(1, generation(1)))))
+            });
+            let sealed = sealed.collect::<Option<_>>()?;
+            let why = "a test".to_owned();
+            Command::AbortReshard(AbortReshard { operation: operation.id, why, sealed, now: n as i64 })
+        }
     })
+}
+
+fn operation(state: &State, i: u8) -> Option<&Operation> {
+    state.operations.values().nth(usize::from(i) % state.operations.len().max(1))
+}
+
+fn parent_end(state: &State, topic: TopicId, id: RangeId, tail: u64) -> Option<ParentEnd> {
+    let range = state.range(topic, id)?;
+    let ended = range.open().map(|open| Ended::at(open.loglet, Address(tail)));
+    Some(ParentEnd { range: id, version: range.version, ended })
 }
 
 /// What may never be seen to fall or come back, over a whole run.
@@ -539,6 +589,19 @@ fn command_numbers_stay() {
         Command::StartNode { node: NodeId(1), disks: vec![], now },
         Command::AllocateProducerIds { count: 1 },
         Command::Restart(Restart { primary: primary(1, 1), ranges: vec![], now }),
+        Command::BeginReshard(BeginReshard {
+            operation: Uuid::from_u128(1),
+            topic,
+            kind: OperationKind::Split { range: id, at: 1 },
+            now,
+        }),
+        Command::Reshard(Reshard { operation: Uuid::from_u128(1), parents: vec![], next: vec![], now }),
+        Command::AbortReshard(AbortReshard {
+            operation: Uuid::from_u128(1),
+            why: String::new(),
+            sealed: vec![],
+            now,
+        }),
     ];
     for (number, command) in commands.iter().enumerate() {
         let bytes = postcard::to_allocvec(command).expect("encodes");

@@ -3,6 +3,7 @@
 //! Time and ids come inside a command, so that applying it is deterministic. Commands are numbered by their place in
 //! [`Command`]; a number is never reused: the enum only grows at its end.
 
+use super::state::{OperationId, OperationKind, OperationState};
 use crate::drive::spec::{DriveExpr, DriveSpec};
 use crate::types::{Address, DiskId, Generation, LogletId, NodeId, Partition, Primary, RangeId, TopicId};
 use crate::virtual_log::chain::SealMode;
@@ -65,6 +66,65 @@ pub enum Command {
     },
     /// Seals and extends all ranges of a node that started again, in one commit (R14). Answer: [`Reply::Restarted`].
     Restart(Restart),
+    /// Records the intent of a split or merge: its ranges take no new segment from here on. Asked again with the same
+    /// id it changes nothing. Answer: [`Reply::Operation`].
+    BeginReshard(BeginReshard),
+    /// Closes the ranges of an operation at their tails and creates their children, all at once. Asked again once it
+    /// was done it changes nothing. Answer: [`Reply::Operation`].
+    Reshard(Reshard),
+    /// Gives a running operation up; its ranges are active again and writable. Answer: [`Reply::Operation`].
+    AbortReshard(AbortReshard),
+}
+
+/// See [`Command::BeginReshard`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeginReshard {
+    /// New, random.
+    pub operation: OperationId,
+    /// The topic.
+    pub topic: TopicId,
+    /// What is to be done.
+    pub kind: OperationKind,
+    /// Broker ms.
+    pub now: i64,
+}
+
+/// See [`Command::Reshard`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reshard {
+    /// The operation; running, or done already.
+    pub operation: OperationId,
+    /// The ends of its ranges, in order of partitions.
+    pub parents: Vec<ParentEnd>,
+    /// First segments of the children, in order of partitions.
+    pub next: Vec<NewSegment>,
+    /// Broker ms.
+    pub now: i64,
+}
+
+/// How a range of an operation ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentEnd {
+    /// The range; must be fencing.
+    pub range: RangeId,
+    /// The range's version, read after the intent and before the first fence or the drain decision (R1).
+    pub version: u64,
+    /// End of its open segment; `None` only for a range that never had one.
+    pub ended: Option<Ended>,
+}
+
+/// See [`Command::AbortReshard`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbortReshard {
+    /// The operation.
+    pub operation: OperationId,
+    /// Why, for the operator.
+    pub why: String,
+    /// Ranges of it whose open segment was fenced already, each with the segment that follows: an abort leaves every
+    /// range writable (R3).
+    pub sealed: Vec<(ParentEnd, NewSegment)>,
+    /// Broker ms.
+    pub now: i64,
 }
 
 /// See [`Command::CreateTopic`].
@@ -250,6 +310,11 @@ pub enum Reply {
     },
     /// The segments that were opened, in the order of the command's ranges.
     Restarted(Vec<Extended>),
+    /// How far the operation is.
+    Operation {
+        /// Its state; the ranges it made are in it.
+        state: OperationState,
+    },
 }
 
 /// A segment that was opened.
@@ -375,6 +440,48 @@ pub enum Refusal {
         /// The node.
         node: NodeId,
     },
+    /// The range cannot be split there, for good.
+    #[error("range {range} holds partitions {first} to {last}; it can be split at {} to {last}, {at} was given", first.saturating_add(1))]
+    SplitPoint {
+        /// The range.
+        range: RangeId,
+        /// Its first partition.
+        first: Partition,
+        /// Its last partition.
+        last: Partition,
+        /// First partition of the right part, as asked for.
+        at: Partition,
+    },
+    /// The range holds one partition and is never cut, for good.
+    #[error("range {range} holds partition {partition} only; a range is split between partitions")]
+    SinglePartition {
+        /// The range.
+        range: RangeId,
+        /// Its partition.
+        partition: Partition,
+    },
+    /// The ranges do not follow each other, for good.
+    #[error("range {right} does not begin where range {left} ends: only neighbours merge")]
+    NotNeighbours {
+        /// The left one.
+        left: RangeId,
+        /// The right one.
+        right: RangeId,
+    },
+    /// No such operation: never begun, or so long done that it was forgotten.
+    #[error("there is no operation {0}")]
+    UnknownOperation(OperationId),
+    /// The operation is over, for good.
+    #[error("operation {operation} is {state}")]
+    OperationOver {
+        /// The operation.
+        operation: OperationId,
+        /// How it ended.
+        state: String,
+    },
+    /// The ranges named are not those of the operation, for good.
+    #[error("operation {0} is of other ranges")]
+    OtherRanges(OperationId),
     /// A number in the command is out of its bounds, for good.
     #[error("{what}: {got} given, {min} to {max} possible")]
     OutOfBounds {
@@ -420,6 +527,12 @@ impl Refusal {
             | Refusal::Ranges { .. }
             | Refusal::Segments { .. }
             | Refusal::DeadPrimary { .. }
+            | Refusal::SplitPoint { .. }
+            | Refusal::SinglePartition { .. }
+            | Refusal::NotNeighbours { .. }
+            | Refusal::UnknownOperation(_)
+            | Refusal::OperationOver { .. }
+            | Refusal::OtherRanges(_)
             | Refusal::OutOfBounds { .. }
             | Refusal::Exhausted(_) => Retry::No,
         }

@@ -5,10 +5,12 @@
 //!
 //! Checked by [`state::State::check`]: INV-CTRL-1 live ranges tile a topic's partitions exactly · INV-CTRL-2 ids are never
 //! used twice · INV-CTRL-3 epochs never fall; and of every chain INV-CHAIN-1 and 4. INV-CTRL-4 a proposal is applied whole
-//! or not at all, and answered once it is durable.
+//! or not at all, and answered once it is durable. INV-CTRL-5 a range is fencing exactly while one running operation is
+//! of it.
 
 pub mod command;
 pub mod local;
+pub mod reshard;
 pub mod state;
 
 mod apply;
@@ -21,6 +23,8 @@ mod watch;
 mod apply_test;
 #[cfg(test)]
 mod local_test;
+#[cfg(test)]
+mod reshard_test;
 
 pub use apply::Delta;
 pub use watch::{Changes, Watch};

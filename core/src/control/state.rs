@@ -8,6 +8,7 @@ use crate::drive::spec::{DriveExpr, DriveSpec};
 use crate::types::{DiskId, Generation, LogletId, NodeId, Partition, RangeId, Span, TopicId};
 use crate::virtual_log::chain::ChainEntry;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -166,6 +167,8 @@ pub struct Operation {
     pub state: OperationState,
     /// When it was recorded, broker ms.
     pub started_at: i64,
+    /// When it ended, broker ms; the start's time while it runs.
+    pub ended_at: i64,
 }
 
 /// What an operation does.
@@ -187,6 +190,25 @@ pub enum OperationKind {
     },
 }
 
+impl OperationKind {
+    /// The ranges that it closes, in order of partitions.
+    pub fn ranges(&self) -> SmallVec<[RangeId; 2]> {
+        match self {
+            OperationKind::Split { range, .. } => SmallVec::from_slice(&[*range]),
+            OperationKind::Merge { left, right } => SmallVec::from_slice(&[*left, *right]),
+        }
+    }
+}
+
+impl std::fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OperationKind::Split { range, at } => write!(f, "split of range {range} at {at}"),
+            OperationKind::Merge { left, right } => write!(f, "merge of ranges {left} and {right}"),
+        }
+    }
+}
+
 /// How far an operation is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationState {
@@ -202,6 +224,23 @@ pub enum OperationState {
         /// Why.
         why: String,
     },
+}
+
+impl OperationState {
+    /// Whether nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        !matches!(self, OperationState::Running)
+    }
+}
+
+impl std::fmt::Display for OperationState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            OperationState::Running => "running",
+            OperationState::Done { .. } => "done",
+            OperationState::Aborted { .. } => "aborted",
+        })
+    }
 }
 
 impl Range {

@@ -20,6 +20,10 @@ pub(crate) enum Mutant {
     WipedLeafAnswers,
     /// M5: the roll's compare-and-set goes out before the drain is complete.
     RollBeforeDrain,
+    /// M7: intent and abort leave the range's version as it is.
+    IntentKeepsVersion,
+    /// M8: an intent does not keep a second one away.
+    IntentDoesNotBlock,
     /// M6: issuing goes on after a roll's compare-and-set that was never answered.
     ResumeUnanswered,
 }
