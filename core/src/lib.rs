@@ -17,6 +17,7 @@ pub mod loglet;
 pub mod node;
 pub mod range;
 pub mod replicated;
+pub mod reshard;
 pub mod store;
 pub(crate) mod testing;
 pub mod types;

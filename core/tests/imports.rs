@@ -25,6 +25,7 @@ const ORDER: &[&str] = &[
     "virtual_log",
     "range",
     "control",
+    "reshard",
     "cursor",
     "node",
     "api",

@@ -205,7 +205,7 @@ pub struct NewSegment {
 }
 
 /// The end of a segment, as its fence (or complete drain) gave it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ended {
     /// The segment that ends; must be the open one.
     pub loglet: LogletId,

@@ -20,6 +20,12 @@ pub(crate) enum Mutant {
     WipedLeafAnswers,
     /// M5: the roll's compare-and-set goes out before the drain is complete.
     RollBeforeDrain,
+    /// M1: children are opened before the parents' ends are recorded.
+    OpenBeforeRecord,
+    /// M2: a split or merge records ends that were measured before the fence or drain.
+    ReshardEndMeasured,
+    /// M16: an abort leaves a fenced segment as its range's last.
+    AbortForgetsFence,
     /// M7: intent and abort leave the range's version as it is.
     IntentKeepsVersion,
     /// M8: an intent does not keep a second one away.

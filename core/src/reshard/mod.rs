@@ -1,0 +1,6 @@
+//! Resharding: splits and merges of ranges while traffic flows (design 7). Pure; `node` carries the steps out.
+//!
+//! INV-RESHARD-1 children are opened only once the parents' ends are recorded; INV-RESHARD-2 a tail comes from a fence, or
+//! from a complete drain, never from before it; INV-RESHARD-3 an operation that is given up leaves every range writable.
+
+pub mod driver;
