@@ -1,6 +1,7 @@
 //! A range's state from its recorded log: fences what is open, folds what is sealed. Thin drivers over the pure fold.
 
 use super::Inner;
+use super::topics::owner;
 use crate::codec::entry::{CHECKPOINT_LAST, Entry, EntryKind};
 use crate::control::command::Ended;
 use crate::control::state::Range;
@@ -54,7 +55,14 @@ impl Inner {
             .filter(|(_, tail)| *tail > Address(0))
             .map(|(entry, tail)| {
                 let drive = self.storage.open(entry.loglet, &entry.drive).map_err(|e| e.to_string())?;
-                Ok(Arc::new(Segment::new(entry.loglet, entry.base, drive, entry.opened_at, Some(tail))))
+                Ok(Arc::new(Segment::new(
+                    owner(range),
+                    entry.loglet,
+                    entry.base,
+                    drive,
+                    entry.opened_at,
+                    Some(tail),
+                )))
             })
             .collect()
     }

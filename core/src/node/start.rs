@@ -2,7 +2,7 @@
 
 use super::storage::Storage;
 use super::topic::TopicRuntime;
-use super::topics::{epochs, stamping};
+use super::topics::{epochs, owner, stamping};
 use super::{Inner, NodeOptions, StartError};
 use crate::config::topic::TopicConfig;
 use crate::control::command::{Command, Ended, Reply, Restart, RestartRange};
@@ -267,7 +267,7 @@ impl Inner {
             .storage
             .open(LogletId(u64::MAX), &memory)
             .map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
-        let nowhere = Arc::new(Segment::new(LogletId(u64::MAX), 0, drive, self.now_ms(), None));
+        let nowhere = Arc::new(Segment::new(owner(range), LogletId(u64::MAX), 0, drive, self.now_ms(), None));
         let primary = RangePrimary::new(
             topic.id,
             range.id,

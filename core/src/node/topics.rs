@@ -14,7 +14,7 @@ use crate::drive::expr;
 use crate::drive::spec::DriveExpr;
 use crate::error::TopicError;
 use crate::range::primary::{Phase, RangePrimary, Stamping};
-use crate::range::segment::Segment;
+use crate::range::segment::{Owner, Segment};
 use crate::range::state::RangeState;
 use crate::types::{LogletId, RangeId, Span, TopicId};
 use crate::virtual_log::chain::SealMode;
@@ -270,7 +270,7 @@ impl Inner {
             .storage
             .open(entry.loglet, &entry.drive)
             .map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
-        Ok(Arc::new(Segment::new(entry.loglet, entry.base, drive, entry.opened_at, None)))
+        Ok(Arc::new(Segment::new(owner(range), entry.loglet, entry.base, drive, entry.opened_at, None)))
     }
 
     /// Deletes what tombstones name and says so.
@@ -286,6 +286,11 @@ impl Inner {
             tracing::warn!(%error, "tombstones stay; they are tried again at the next retention check");
         }
     }
+}
+
+/// The range as the owner of its segments.
+pub(super) fn owner(range: &Range) -> Owner {
+    Owner { range: range.id, span: range.span }
 }
 
 /// A range's leader epochs as runs.

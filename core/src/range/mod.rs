@@ -6,6 +6,7 @@ pub mod ack;
 pub mod checkpoint;
 pub mod epochs;
 pub mod fold;
+pub mod lineage;
 pub mod log_start;
 pub mod primary;
 pub mod producers;

@@ -1,9 +1,11 @@
-//! Reading a range by partition and offset across its segments. A read error never looks like the end of the log.
+//! Reading a range by partition and offset across its segments and those of the ranges it came from. A read error never
+//! looks like the end of the log.
 
 use crate::codec::entry::EntryKind;
 use crate::drive::{ListQuery, Payload, ReadError, ScanQuery, Stored};
 use crate::error::ReadFailure;
 use crate::range::checkpoint;
+use crate::range::lineage;
 use crate::range::primary::{RangePrimary, ReadView};
 use crate::range::segment::{Segment, Start};
 use crate::types::{Address, Offset, Partition};
@@ -95,13 +97,14 @@ impl RangePrimary {
         min_timestamp: Option<i64>,
     ) -> Result<Vec<Stored>, ReadFailure> {
         let segments = self.segments();
-        let mut at = self.segment_of(&segments, partition, offset).await?;
+        let mut place = self.begin_at(&segments, partition, offset, min_timestamp).await?;
         let mut found: Vec<Stored> = Vec::new();
         let mut bytes = 0usize;
         let mut from = offset;
-        while let Some(segment) = segments.get(at) {
-            if self.holds_nothing_of(&segments, at, partition) {
-                at += 1;
+        while let Some((at, segment)) = place.and_then(|at| Some((at, segments.get(at)?))) {
+            let next = lineage::next_of(&segments, at + 1, partition);
+            if holds_nothing_of(&segments, at, next, partition) {
+                place = next;
                 continue;
             }
             // A segment opened after the view was taken holds nothing that the view shows.
@@ -124,7 +127,7 @@ impl RangePrimary {
             };
             // An answer may stop short of its limits; only an empty one is the segment's end.
             if listed.is_empty() {
-                at += 1;
+                place = next;
                 continue;
             }
             for stored in listed {
@@ -155,45 +158,63 @@ impl RangePrimary {
         Ok(found)
     }
 
-    /// Whether it is known without a read that a segment holds nothing of `partition`: it began in the next one where it
-    /// began in this one.
-    fn holds_nothing_of(&self, segments: &[Arc<Segment>], at: usize, partition: Partition) -> bool {
-        let begins = |segment: Option<&Arc<Segment>>| {
-            let starts = segment?.starts()?;
-            starts.get(self.span.index(partition)?).map(|start| start.offset)
-        };
-        matches!((begins(segments.get(at)), begins(segments.get(at + 1))), (Some(here), Some(next)) if here == next)
-    }
-
-    /// The last segment in which `partition` began at or below `offset`.
-    async fn segment_of(
+    /// The segment in which a list begins: the one that holds `offset`, or a later one before which the partition had no
+    /// record of `min_timestamp` or newer.
+    async fn begin_at(
         &self,
         segments: &[Arc<Segment>],
         partition: Partition,
         offset: Offset,
-    ) -> Result<usize, ReadFailure> {
-        let index = self.span.index(partition).ok_or(ReadFailure::UnknownPartition)?;
-        let begins = async |segment: &Arc<Segment>| -> Result<bool, ReadFailure> {
-            let starts = self.starts_of(segment).await?;
-            Ok(starts.get(index).is_some_and(|start| start.offset <= offset))
-        };
-        let Some(last) = segments.len().checked_sub(1) else { return Ok(0) };
-        if begins(&segments[last]).await? {
-            return Ok(last);
-        }
-        let (mut low, mut high) = (0, last);
-        while low + 1 < high {
-            let middle = low + (high - low) / 2;
-            if begins(&segments[middle]).await? {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        Ok(low)
+        min_timestamp: Option<i64>,
+    ) -> Result<Option<usize>, ReadFailure> {
+        let by_offset = self.last_segment(segments, partition, |start| start.offset <= offset).await?;
+        let Some(timestamp) = min_timestamp else { return Ok(by_offset) };
+        let by_time = self.last_segment(segments, partition, |start| start.max_timestamp < timestamp).await?;
+        Ok(by_offset.max(by_time))
     }
 
-    /// Where the partitions stood when `segment` began: from memory, else from its first checkpoint.
+    /// The last segment of `partition` of whose beginning `holds` is true, which is true of the older ones too; else the
+    /// oldest one there is. Looked for back from the newest in growing steps, so that a place near the tail costs the
+    /// same however old the range's lineage is.
+    async fn last_segment(
+        &self,
+        segments: &[Arc<Segment>],
+        partition: Partition,
+        holds: impl Fn(&Start) -> bool,
+    ) -> Result<Option<usize>, ReadFailure> {
+        let begins = async |at: usize| -> Result<bool, ReadFailure> {
+            let Some(segment) = segments.get(at) else { return Ok(false) };
+            let start = match segment.start(partition) {
+                Some(start) => Some(start),
+                None => {
+                    let starts = self.starts_of(segment).await?;
+                    segment.owner.span.index(partition).and_then(|index| starts.get(index).copied())
+                }
+            };
+            Ok(start.is_some_and(|start| holds(&start)))
+        };
+        let (mut high, mut step) = (segments.len(), 0);
+        let mut low = loop {
+            let Some(at) = lineage::back(segments, high, step.max(1), partition) else { return Ok(None) };
+            if begins(at).await? || lineage::back(segments, at, 1, partition).is_none() {
+                break at;
+            }
+            (high, step) = (at, (step * 2).max(1));
+        };
+        loop {
+            let middle = low + (high - low) / 2;
+            let before = lineage::back(segments, middle + 1, 1, partition).filter(|at| *at > low);
+            let after = || lineage::next_of(segments, middle + 1, partition).filter(|at| *at < high);
+            let Some(at) = before.or_else(after) else { return Ok(Some(low)) };
+            if begins(at).await? {
+                low = at;
+            } else {
+                high = at;
+            }
+        }
+    }
+
+    /// Where the partitions of its owner stood when `segment` began: from memory, else from its first checkpoint.
     pub async fn starts_of(&self, segment: &Arc<Segment>) -> Result<Arc<[Start]>, ReadFailure> {
         if let Some(starts) = segment.starts() {
             return Ok(starts);
@@ -204,6 +225,13 @@ impl RangePrimary {
         let captured = checkpoint::decode(&pieces).map_err(|e| {
             ReadFailure::Storage(format!("segment {}: first checkpoint: {e}", segment.loglet))
         })?;
+        let (span, expected) = (captured.state.span(), segment.owner.span);
+        if span != expected {
+            return Err(ReadFailure::Storage(format!(
+                "segment {}: first checkpoint of partitions {} to {}, expected {} to {}",
+                segment.loglet, span.first, span.last, expected.first, expected.last
+            )));
+        }
         let starts: Arc<[Start]> = captured
             .state
             .partitions()
@@ -212,6 +240,13 @@ impl RangePrimary {
         segment.note_starts(starts.clone());
         Ok(starts)
     }
+}
+
+/// Whether it is known without a read that a segment holds nothing of `partition`: it began in the `next` one of its
+/// history where it began in this one.
+fn holds_nothing_of(segments: &[Arc<Segment>], at: usize, next: Option<usize>, partition: Partition) -> bool {
+    let begins = |at: usize| segments.get(at)?.start(partition).map(|start| start.offset);
+    matches!((begins(at), next.and_then(begins)), (Some(here), Some(next)) if here == next)
 }
 
 /// The pieces of the checkpoint whose first entry is at `first`.

@@ -1,15 +1,26 @@
-//! One segment as its range's primary and readers hold it: its drive, its tail once recorded, where partitions begin.
+//! One segment as primaries and readers hold it: who wrote it, its drive, its tail once recorded, where partitions begin.
 
 use crate::drive::LogDrive;
-use crate::types::{Address, LogletId, Offset};
+use crate::types::{Address, LogletId, Offset, Partition, RangeId, Span};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A segment of a range. Shared by the primary, readers and background work.
+/// The range that wrote a segment. Those that came from it read the segment too.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The range.
+    pub range: RangeId,
+    /// Its partitions: the segment holds entries of these, and its starts are one for each of them in order.
+    pub span: Span,
+}
+
+/// A segment of a range. Shared by the primaries of its range and of all that came from it, readers and background work.
 pub struct Segment {
+    /// Who wrote it.
+    pub owner: Owner,
     /// The loglet.
     pub loglet: LogletId,
-    /// Virtual address of its address 0.
+    /// Virtual address of its address 0 in its owner's log.
     pub base: u64,
     /// Its drive tree.
     pub drive: Arc<dyn LogDrive>,
@@ -34,6 +45,7 @@ pub struct Start {
 impl Segment {
     /// A segment whose tail is known when it is sealed already.
     pub fn new(
+        owner: Owner,
         loglet: LogletId,
         base: u64,
         drive: Arc<dyn LogDrive>,
@@ -41,6 +53,7 @@ impl Segment {
         tail: Option<Address>,
     ) -> Segment {
         let segment = Segment {
+            owner,
             loglet,
             base,
             drive,
@@ -66,13 +79,19 @@ impl Segment {
         assert_eq!(*noted, tail, "a recorded tail never changes");
     }
 
-    /// Where the range's partitions stood when the segment began, if that was read already.
+    /// Where the owner's partitions stood when the segment began, if that was read already.
     pub fn starts(&self) -> Option<Arc<[Start]>> {
         self.starts.get().cloned()
     }
 
-    /// Notes where the partitions stood when the segment began.
+    /// Where a partition stood when the segment began, if that was read already and the segment is of that partition.
+    pub fn start(&self, partition: Partition) -> Option<Start> {
+        self.starts.get()?.get(self.owner.span.index(partition)?).copied()
+    }
+
+    /// Notes where the owner's partitions stood when the segment began.
     pub fn note_starts(&self, starts: Arc<[Start]>) {
+        assert_eq!(starts.len(), self.owner.span.count(), "one start for each partition of the owner");
         self.starts.get_or_init(|| starts);
     }
 
@@ -88,6 +107,13 @@ impl Segment {
 
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Segment({} base {} tail {:?})", self.loglet, self.base, self.tail())
+        write!(
+            f,
+            "Segment({} of {} base {} tail {:?})",
+            self.loglet,
+            self.owner.range,
+            self.base,
+            self.tail()
+        )
     }
 }

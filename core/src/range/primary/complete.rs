@@ -59,7 +59,11 @@ impl RangePrimary {
             ack.done();
         }
         if let Some(starts) = freed {
-            self.segments.load().iter().for_each(|segment| segment.drive.note_log_starts(&starts));
+            // Ancestors' segments are for retention to judge: until all that came from them have a checkpoint of their
+            // own, a fold may need every entry.
+            let segments = self.segments.load();
+            let own = segments.iter().filter(|segment| segment.owner.range == self.id);
+            own.for_each(|segment| segment.drive.note_log_starts(&starts));
         }
         if self.waiting.swap(false, Ordering::AcqRel) {
             self.room.notify_waiters();

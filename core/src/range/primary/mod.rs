@@ -93,6 +93,7 @@ pub struct RangePrimary {
     limits: Limits,
     stamping: ArcSwap<Stamping>,
     head: Mutex<Head>,
+    /// Its own and its ancestors', oldest first.
     segments: ArcSwap<Vec<Arc<Segment>>>,
     /// Woken when the window has room again or the phase changes.
     room: Notify,
@@ -163,7 +164,8 @@ pub enum Progress {
 }
 
 impl RangePrimary {
-    /// A primary between segments; [`RangePrimary::open`] makes it take appends. All of `state` is completed.
+    /// A primary between segments; [`RangePrimary::open`] makes it take appends. All of `state` is completed. `sealed` are
+    /// the range's own segments and those of its ancestors as in [`crate::range::lineage`], oldest first.
     pub fn new(
         topic: TopicId,
         id: RangeId,

@@ -3,6 +3,7 @@
 use super::checkpoints::starts_of;
 use super::{Counts, RangePrimary, Stamping};
 use crate::range::segment::{Segment, Start};
+use crate::range::state::RangeState;
 use crate::types::{Address, LogletId, Offset, Partition};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -44,8 +45,12 @@ impl RangePrimary {
 
     /// Where every partition stands now, completed or not.
     pub fn ends(&self) -> Arc<[Start]> {
-        let captured = self.head.lock().state.clone();
-        starts_of(&captured)
+        starts_of(&self.state())
+    }
+
+    /// The state after every entry that was issued; what a fold gives once all of them are complete (INV-RANGE-4).
+    pub fn state(&self) -> RangeState {
+        self.head.lock().state.clone()
     }
 
     /// See [`RangeState::end_of_epoch`].
@@ -56,7 +61,8 @@ impl RangePrimary {
         head.state.end_of_epoch(partition, epoch, high)
     }
 
-    /// The segments, oldest first; the last is the active one.
+    /// The segments that hold its partitions, oldest first: its ancestors' and its own, of which the last is the active
+    /// one (see [`crate::range::lineage`]).
     pub fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
         self.segments.load_full()
     }
