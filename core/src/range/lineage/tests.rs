@@ -10,7 +10,7 @@ use crate::range::read::load;
 use crate::range::state::RangeState;
 use crate::store::{DiskStore, MemoryStore, StoreConfig, TailBudget};
 use crate::types::{LeafId, LogletId, NodeId, Offset, TopicId};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 

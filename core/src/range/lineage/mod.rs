@@ -89,5 +89,4 @@ pub(super) fn back(
 }
 
 #[cfg(test)]
-#[path = "lineage_tests.rs"]
 mod tests;
