@@ -304,8 +304,21 @@ impl Api {
     }
 
     /// Offsets of a partition.
+    ///
+    /// Errors: `Storage` also where the log can be read, but not up to its end.
     pub fn offsets(&self, at: TopicPartition) -> Result<PartitionOffsets, ReadFailure> {
         self.node.offsets(at)
+    }
+
+    /// Offsets of a partition as far as its log can be read, and whether that is its end. If not, the high watermark and
+    /// the leader epoch are lower bounds, good for finding a place to read and for nothing else.
+    pub fn known_offsets(&self, at: TopicPartition) -> Result<(PartitionOffsets, bool), ReadFailure> {
+        self.node.known_offsets(at).map(|(offsets, why)| (offsets, why.is_none()))
+    }
+
+    /// What is damaged on the disks, a line for each place (design 9); what blocks a range is in [`Api::blocked`] too.
+    pub fn damage(&self) -> Vec<String> {
+        self.node.damage()
     }
 
     /// Reads many partitions, in the order given, at most `max_bytes` in all; the first batch of the answer is whole

@@ -6,11 +6,17 @@ use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableT
 use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::fetch_response::EpochEndOffset;
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
 use kafka_protocol::messages::{
     AlterConfigsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteRecordsRequest,
-    DeleteTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest, TopicName,
-    alter_configs_request, create_partitions_request::CreatePartitionsTopic,
-    incremental_alter_configs_request,
+    DeleteTopicsRequest, DescribeConfigsRequest, FetchRequest, IncrementalAlterConfigsRequest,
+    ListOffsetsRequest, OffsetForLeaderEpochRequest, TopicName, alter_configs_request,
+    create_partitions_request::CreatePartitionsTopic, incremental_alter_configs_request,
 };
 use kafka_protocol::protocol::StrBytes;
 use rangeway_gateway::bench::client::Connection;
@@ -403,6 +409,67 @@ fn verify_finds_a_flipped_byte_in_an_entry_and_in_the_control_state() {
     }
     assert_eq!(rangeway(&["verify", "--data", &path]).status.code(), Some(0));
     assert_eq!(rangeway(&["verify", "--data", "/nowhere/at/all"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_range_with_a_damaged_entry_serves_what_is_intact_and_says_storage_error_for_the_rest() {
+    const STORAGE: i16 = 56;
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &["--set", "extent.bytes=1MiB", "--set", "num.partitions=1"]);
+    let bench = ["bench", "produce", "--seconds", "1", "--keep", "--size", "100", "--bootstrap", &node.kafka];
+    assert_eq!(rangeway(&bench).status.code(), Some(0));
+    let (_, topics) = node.json("GET", "/api/v1/topics", &Value::Null);
+    let topic = topics[0]["name"].as_str().unwrap().to_owned();
+    node.signal(rustix::process::Signal::KILL);
+    node.child.wait().unwrap();
+    // The header of the fourth batch's entry: magic, version, kind.
+    let path = dir.path().join("extents/00000000.ext");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let entries = bytes.windows(4).enumerate().filter(|(_, w)| *w == [0x57, 0x52, 1, 1]);
+    let at = entries.map(|(at, _)| at).nth(3).unwrap();
+    bytes[at + 20] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+
+    let node = Node::start(dir.path(), &["--set", "extent.bytes=1MiB"]);
+    let (status, why) = node.http("GET", "/readyz", "", "");
+    assert_eq!(status, 503);
+    for part in [&*format!("topic '{topic}' range r0"), "segment ", " address ", "00000000.ext", "damaged: "]
+    {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert!(node.http("GET", "/metrics", "", "").1.contains("damaged_places{disk="), "shown");
+    let mut kafka = node.kafka();
+    let mut fetch = |offset: i64, last_fetched_epoch: i32| {
+        let partition = FetchPartition::default()
+            .with_partition(0)
+            .with_fetch_offset(offset)
+            .with_last_fetched_epoch(last_fetched_epoch)
+            .with_partition_max_bytes(1);
+        let wanted = FetchTopic::default().with_topic(named(&topic)).with_partitions(vec![partition]);
+        let request =
+            FetchRequest::default().with_session_epoch(-1).with_max_bytes(1).with_topics(vec![wanted]);
+        let answer = kafka.call(&request, 12).unwrap();
+        let row = &answer.responses[0].partitions[0];
+        assert_eq!(row.diverging_epoch, EpochEndOffset::default());
+        (row.error_code, row.records.as_ref().is_some_and(|r| !r.is_empty()))
+    };
+    assert_eq!(fetch(0, -1), (0, true));
+    assert_eq!(fetch(0, 0), (0, true), "as a consumer asks that has read before");
+    assert_eq!(fetch(1 << 40, -1), (STORAGE, false));
+    assert_eq!(fetch(1 << 40, 0), (STORAGE, false), "not diverging");
+    let list = |timestamp: i64| {
+        let partition = ListOffsetsPartition::default().with_partition_index(0).with_timestamp(timestamp);
+        let wanted = ListOffsetsTopic::default().with_name(named(&topic)).with_partitions(vec![partition]);
+        let request = ListOffsetsRequest::default().with_topics(vec![wanted]);
+        let row = node.kafka().call(&request, 7).unwrap().topics[0].partitions[0].clone();
+        (row.error_code, row.offset)
+    };
+    assert_eq!((list(-2), list(-1)), ((0, 0), (STORAGE, -1)));
+    let partition = OffsetForLeaderPartition::default().with_partition(0).with_leader_epoch(0);
+    let wanted = OffsetForLeaderTopic::default().with_topic(named(&topic)).with_partitions(vec![partition]);
+    let request = OffsetForLeaderEpochRequest::default().with_topics(vec![wanted]);
+    let answer = node.kafka().call(&request, 4).unwrap();
+    assert_eq!(answer.topics[0].partitions[0].error_code, STORAGE);
 }
 
 fn wanted(name: &str, partitions: i32, copies: i16, configs: &[(&str, Option<&str>)]) -> CreatableTopic {

@@ -7,6 +7,7 @@ use crate::drive::{
 };
 use crate::store::Inner;
 use crate::store::leaf::Leaf;
+use crate::store::query::Payloads;
 use crate::store::queue::Item;
 use crate::store::tail::stored;
 use crate::types::{Address, Offset, Partition};
@@ -80,7 +81,11 @@ impl LogDrive for DiskDrive {
     }
 
     fn scan(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
-        self.blocking(move |leaf, store| leaf.scan(&query, &store.directories))
+        self.blocking(move |leaf, store| leaf.scan(&query, Payloads::All, &store.directories))
+    }
+
+    fn scan_heads(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
+        self.blocking(move |leaf, store| leaf.scan(&query, Payloads::OfOwnKinds, &store.directories))
     }
 
     fn last_of(

@@ -136,6 +136,10 @@ impl LogDrive for Faulty {
         Box::pin(async move { self.readable()?.scan(query).await })
     }
 
+    fn scan_heads(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
+        Box::pin(async move { self.readable()?.scan_heads(query).await })
+    }
+
     fn last_of(
         &self,
         kind: EntryKind,

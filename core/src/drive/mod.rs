@@ -283,6 +283,14 @@ pub trait LogDrive: Send + Sync + 'static {
     /// Errors: as for `list`.
     fn scan(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>>;
 
+    /// As `scan`, but the payload of records (`EntryKind::Data`) may be left out, unread and unchecked: what a fold needs.
+    /// So a record whose payload is damaged is counted, and only its readers are told.
+    ///
+    /// Errors: as for `list`.
+    fn scan_heads(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
+        self.scan(query)
+    }
+
     /// Largest header address of an entry of `kind` with `flags` set, below `below`: a hint where a fold may begin.
     fn last_of(
         &self,

@@ -354,6 +354,16 @@ impl LogDrive for Quorum {
         })
     }
 
+    fn scan_heads(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
+        Box::pin(async move {
+            let from = i64::try_from(query.from.0).unwrap_or(i64::MAX);
+            let enough = |a: &Vec<Stored>| dense(Order::Address, from, a);
+            let answers = self.ask_in_turn(|child| child.scan_heads(query), enough).await?;
+            let limits = Limits { bytes: usize::MAX, entries: query.max_entries };
+            Ok(union(Order::Address, limits, answers))
+        })
+    }
+
     fn last_of(
         &self,
         kind: EntryKind,

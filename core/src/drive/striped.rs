@@ -126,6 +126,14 @@ impl LogDrive for Striped {
         })
     }
 
+    fn scan_heads(&self, query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
+        Box::pin(async move {
+            let answers = try_join_all(self.children.iter().map(|child| child.scan_heads(query))).await?;
+            let limits = Limits { bytes: usize::MAX, entries: query.max_entries };
+            Ok(union(Order::Address, limits, answers))
+        })
+    }
+
     fn last_of(
         &self,
         kind: EntryKind,

@@ -6,7 +6,7 @@ use super::topic::TopicRuntime;
 use crate::control::command::{Command, DropSegments};
 use crate::control::propose_one;
 use crate::range::checkpoint;
-use crate::range::primary::{Phase, RangePrimary};
+use crate::range::primary::{Known, Phase, RangePrimary};
 use crate::range::retention::{self, Bounds, FoldsFrom, Part, Policy, SegmentView};
 use crate::range::segment::Start;
 use crate::types::{LogletId, Partition};
@@ -31,7 +31,7 @@ pub(super) async fn run(node: Arc<Inner>) {
         for topic in node.all_topics().values() {
             for range in topic.ranges().iter() {
                 node.look_after(topic, range, roll_away_due).await;
-                if retention_due {
+                if retention_due && *range.known() == Known::Whole {
                     node.retain(topic, range).await;
                 }
             }

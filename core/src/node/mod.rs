@@ -8,12 +8,15 @@ mod maintain;
 mod read;
 mod recover;
 mod roll;
+mod salvage;
 mod start;
 mod storage;
 mod topic;
 mod topics;
 pub mod verify;
 
+#[cfg(test)]
+mod damage_test;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +27,7 @@ use crate::env::Clock;
 use crate::error::TopicPartition;
 use crate::loglet::sequencer::Window;
 use crate::range::primary::{Limits, Phase, RangePrimary};
-use crate::types::{NodeId, Primary, TopicId};
+use crate::types::{LeafId, NodeId, Primary, TopicId};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -43,6 +46,9 @@ pub(crate) use read::WatchInner;
 const CHECKPOINT_PIECE_BYTES: usize = 256 << 10;
 /// Idempotent producers that a range remembers past a checkpoint, at most.
 const PRODUCERS_MAX: usize = 100_000;
+
+/// Damaged places that are shown one by one.
+const DAMAGE_SHOWN: usize = 100;
 
 /// What a node needs to start.
 #[derive(Clone, Debug)]
@@ -281,6 +287,7 @@ impl Inner {
                 ("extents_closed", "Extents that hold data", false, stats.extents_closed),
                 ("extents_spare", "Extents ready for reuse", false, stats.extents_spare),
                 ("extents_recycled_total", "Extents reused", true, stats.recycled),
+                ("damaged_places", "Entries and files found damaged", false, disk.damage().len() as u64),
             ] {
                 add(name, help, counter, label(), value as f64);
             }
@@ -298,6 +305,32 @@ impl Inner {
             }
         }
         reasons
+    }
+
+    /// What is damaged, by disk, topic, range and address: the first [`DAMAGE_SHOWN`] places and how many more.
+    pub(crate) fn damage(&self) -> Vec<String> {
+        let found = self.storage.damage();
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let state = self.control.read();
+        let mut whose = HashMap::new();
+        for topic in state.topics.values() {
+            for range in topic.ranges.values() {
+                whose.extend(range.chain.iter().map(|entry| (entry.loglet, (topic.name.as_str(), range.id))));
+            }
+        }
+        let line = |(disk, leaf, what): &(String, Option<LeafId>, String)| match leaf
+            .and_then(|leaf| whose.get(&leaf.loglet))
+        {
+            Some((topic, range)) => format!("topic '{topic}' range {range} {disk}: {what}"),
+            None => format!("{disk}: {what}"),
+        };
+        let mut lines: Vec<String> = found.iter().take(DAMAGE_SHOWN).map(line).collect();
+        if found.len() > DAMAGE_SHOWN {
+            lines.push(format!("and {} more places", found.len() - DAMAGE_SHOWN));
+        }
+        lines
     }
 
     /// What primaries need of the node's settings.

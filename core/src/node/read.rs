@@ -5,7 +5,7 @@ use crate::api::{PartitionOffsets, PartitionRead, Piece, ReadFrom};
 use crate::codec::entry::EntryKind;
 use crate::drive::{FileSlice, Payload, Stored};
 use crate::error::{ReadFailure, TopicPartition};
-use crate::range::primary::{RangePrimary, ReadView};
+use crate::range::primary::{Known, RangePrimary, ReadView};
 use crate::range::read::load;
 use crate::types::Offset;
 use bytes::Bytes;
@@ -15,8 +15,25 @@ use tokio::sync::Notify;
 
 impl Inner {
     pub(crate) fn offsets(&self, at: TopicPartition) -> Result<PartitionOffsets, ReadFailure> {
+        match self.known_offsets(at)? {
+            (offsets, None) => Ok(offsets),
+            (_, Some(why)) => Err(ReadFailure::Storage(why)),
+        }
+    }
+
+    /// Offsets as far as the log can be read, and why no further.
+    pub(crate) fn known_offsets(
+        &self,
+        at: TopicPartition,
+    ) -> Result<(PartitionOffsets, Option<String>), ReadFailure> {
         let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
-        range.view(at.partition).map(|view| offsets_of(&view)).ok_or(ReadFailure::UnknownPartition)
+        let offsets = range.view(at.partition).map(|view| offsets_of(&view));
+        let offsets = offsets.ok_or(ReadFailure::UnknownPartition)?;
+        match range.known() {
+            Known::Whole => Ok((offsets, None)),
+            Known::Prefix(why) => Ok((offsets, Some(why.clone()))),
+            Known::Nothing(why) => Err(ReadFailure::Storage(why.clone())),
+        }
     }
 
     pub(crate) async fn read(
@@ -126,6 +143,9 @@ impl Inner {
     ) -> Result<Offset, ReadFailure> {
         let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
         let view = range.view(at.partition).ok_or(ReadFailure::UnknownPartition)?;
+        if let Known::Prefix(why) | Known::Nothing(why) = range.known() {
+            return Err(ReadFailure::Storage(why.clone()));
+        }
         let to = before.unwrap_or(view.high_watermark);
         if to > view.high_watermark || to < 0 {
             let (log_start, end) = (view.log_start, view.high_watermark);

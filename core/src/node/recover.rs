@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const REPAIR_MAX: Duration = Duration::from_secs(10);
-const SCAN_ENTRIES: usize = 4096;
+pub(super) const SCAN_ENTRIES: usize = 4096;
 
 impl Inner {
     /// Fences the open segment of a range and says where it ends. The caller records it.
@@ -195,7 +195,7 @@ async fn run(
     let mut from = fold.from();
     while from < segment.tail {
         let query = ScanQuery { from, below: segment.tail, max_entries: SCAN_ENTRIES };
-        let page = drive.scan(query).await.map_err(|e| e.to_string())?;
+        let page = drive.scan_heads(query).await.map_err(|e| e.to_string())?;
         if page.is_empty() {
             return Err(format!(
                 "segment {}: no entry at {from}, below its tail {}",
@@ -217,13 +217,13 @@ async fn run(
     Ok(fold.finish())
 }
 
-async fn payload_at(drive: &dyn LogDrive, address: Address) -> Result<Bytes, String> {
+pub(super) async fn payload_at(drive: &dyn LogDrive, address: Address) -> Result<Bytes, String> {
     let query = ScanQuery { from: address, below: address.plus(1), max_entries: 1 };
     let mut page = drive.scan(query).await.map_err(|e| e.to_string())?;
     let stored = page.pop().ok_or_else(|| format!("no entry at {address}"))?;
     payload(stored.payload).await
 }
 
-async fn payload(payload: crate::drive::Payload) -> Result<Bytes, String> {
+pub(super) async fn payload(payload: crate::drive::Payload) -> Result<Bytes, String> {
     load(payload).await.map_err(|e| e.to_string())
 }

@@ -10,7 +10,7 @@ use crate::control::local::LocalStore;
 use crate::control::state::{Range, Topic};
 use crate::control::{ControlError, Store, propose_one};
 use crate::env::{Clock, SystemClock};
-use crate::range::primary::{Phase, RangePrimary};
+use crate::range::primary::{Known, Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::store::{DiskStore, MemoryStore, RecoveryReport, StoreConfig, TailBudget};
@@ -189,7 +189,7 @@ impl Inner {
             by_topic.entry(topic.id).or_default().push(primary);
         }
         for (topic, range, why) in blocked {
-            let primary = self.stay_blocked(&topic, &range, why)?;
+            let primary = self.stay_blocked(&topic, &range, why).await?;
             by_topic.entry(topic.id).or_default().push(primary);
         }
         self.change_topics(|topics| topics.clear());
@@ -254,31 +254,24 @@ impl Inner {
         Ok(primary)
     }
 
-    /// A range whose disks are not there or damaged: known, refused, reported; others go on.
-    fn stay_blocked(
+    /// A range whose disks are not there or damaged: no appends, reported, what can be read is; others go on.
+    async fn stay_blocked(
         &self,
         topic: &Topic,
         range: &Range,
         why: String,
     ) -> Result<Arc<RangePrimary>, StartError> {
-        let limits = self.limits();
         let memory = crate::drive::spec::DriveSpec::Memory { node: self.node() };
         let drive = self
             .storage
             .open(LogletId(u64::MAX), &memory)
             .map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
         let nowhere = Arc::new(Segment::new(owner(range), LogletId(u64::MAX), 0, drive, self.now_ms(), None));
-        let primary = RangePrimary::new(
-            topic.id,
-            range.id,
-            limits,
-            stamping(&self.config_of(topic)?),
-            RangeState::new(range.span),
-            Vec::new(),
-            nowhere,
-        );
-        primary.close(Phase::Blocked(why));
-        Ok(primary)
+        let (log, known) = match self.salvage(range).await {
+            Some(log) => (log, Known::Prefix(why.clone())),
+            None => ((RangeState::new(range.span), Vec::new()), Known::Nothing(why.clone())),
+        };
+        Ok(RangePrimary::blocked(topic.id, range.id, self.limits(), log, known, nowhere, why))
     }
 
     fn config_of(&self, topic: &Topic) -> Result<TopicConfig, StartError> {

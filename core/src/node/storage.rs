@@ -112,6 +112,17 @@ impl Storage {
         }
     }
 
+    /// What is known to be damaged: disk, leaf and what.
+    pub(super) fn damage(&self) -> Vec<(String, Option<LeafId>, String)> {
+        let named =
+            |disk: &DiskStore, dir: &std::path::Path| format!("disk {} ({})", disk.disk_id(), dir.display());
+        let each = self.disks.iter().zip(&self.dirs).flat_map(|(disk, dir)| {
+            let found = disk.damage().into_iter();
+            found.map(move |(leaf, _, what)| (named(disk, dir), leaf, what)).collect::<Vec<_>>()
+        });
+        each.collect()
+    }
+
     /// Disks that are dead, with the reason.
     pub(super) fn dead(&self) -> Vec<String> {
         self.disks

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A batch of `count` records whose body says `text`; the CRC is right, the records are no records.
-fn batch(
+pub(super) fn batch(
     partition: i32,
     count: i32,
     producer: Option<(i64, i16, i32)>,
@@ -44,7 +44,7 @@ fn batch(
     AppendBatch { partition, head: BatchHead::parse(&bytes).expect("a whole head"), bytes }
 }
 
-fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
+pub(super) fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
     let mut config = NodeConfig::default();
     config.set("disk.reserve.bytes", "64KiB").expect("a known key");
     for (key, value) in set {
@@ -59,7 +59,7 @@ fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
     }
 }
 
-async fn topic(node: &Node, name: &str, partitions: i32, configs: &[(&str, &str)]) -> TopicId {
+pub(super) async fn topic(node: &Node, name: &str, partitions: i32, configs: &[(&str, &str)]) -> TopicId {
     let configs: BTreeMap<String, String> =
         configs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
     let new = NewTopic {
@@ -73,22 +73,22 @@ async fn topic(node: &Node, name: &str, partitions: i32, configs: &[(&str, &str)
     node.api().create_topic(new).await.expect("a new topic").id
 }
 
-fn soon() -> Instant {
+pub(super) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-async fn append(node: &Node, topic: TopicId, batches: Vec<AppendBatch>) -> Vec<Appended> {
+pub(super) async fn append(node: &Node, topic: TopicId, batches: Vec<AppendBatch>) -> Vec<Appended> {
     node.api().append(topic, batches, soon()).await.wait(soon()).await
 }
 
-fn base(outcome: &Appended) -> i64 {
+pub(super) fn base(outcome: &Appended) -> i64 {
     match outcome {
         Appended::Ok { base_offset, .. } => *base_offset,
         Appended::Err(error) => panic!("not appended: {error}"),
     }
 }
 
-async fn read_all(node: &Node, topic: TopicId, partition: i32, from: i64) -> Vec<(i64, Vec<u8>)> {
+pub(super) async fn read_all(node: &Node, topic: TopicId, partition: i32, from: i64) -> Vec<(i64, Vec<u8>)> {
     let mut found = Vec::new();
     let mut offset = from;
     loop {
@@ -428,6 +428,14 @@ async fn a_missing_extent_blocks_its_range_and_is_no_end_of_the_log() {
     let node = Node::start(options(&[dir.path()], &set)).await.expect("starts without the extent");
     let blocked = node.api().blocked();
     assert!(blocked.iter().any(|why| why.contains("are missing")), "{blocked:?}");
+    // What is there is read, up to the gap; there is no end to be seen.
+    let from = ReadFrom { topic: id, partition: 0, offset: 0, max_bytes: 1 };
+    assert!(node.api().read(&[from], 1).await[0].as_ref().is_ok_and(|read| read.next_offset == 1));
+    let at = TopicPartition { topic: id, partition: 0 };
+    let (known, whole) = node.api().known_offsets(at).expect("known in part");
+    assert!(!whole && known.high_watermark > 0 && known.high_watermark < 60, "{known:?}");
+    let from = ReadFrom { topic: id, partition: 0, offset: known.high_watermark, max_bytes: 1 };
+    assert!(matches!(node.api().read(&[from], 1).await[0], Err(ReadFailure::Storage(_))));
     let deadline = Instant::now() + Duration::from_millis(300);
     let outcome =
         node.api().append(id, vec![batch(0, 1, None, 0, "no")], deadline).await.wait(deadline).await;

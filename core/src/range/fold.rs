@@ -213,6 +213,13 @@ impl Fold {
         }
     }
 
+    /// The state as far as entries were given, and the address after the last of them; `None` before the checkpoint was
+    /// whole. No fold of the log where more follows: what can still be read of a log that is damaged further on.
+    pub fn so_far(self) -> Option<(RangeState, Address)> {
+        let next = self.next;
+        self.state.map(|state| (state, next))
+    }
+
     fn take_piece(&mut self, address: Address, payload: &Bytes) -> Result<(), FoldError> {
         let loglet = self.segment.loglet;
         let failed = |error| FoldError::Checkpoint { loglet, error };

@@ -6,7 +6,7 @@ use crate::drive::{ListQuery, Payload, ReadError, ScanQuery, Stored};
 use crate::error::ReadFailure;
 use crate::range::checkpoint;
 use crate::range::lineage;
-use crate::range::primary::{RangePrimary, ReadView};
+use crate::range::primary::{Known, RangePrimary, ReadView};
 use crate::range::segment::{Segment, Start};
 use crate::types::{Address, Offset, Partition};
 use bytes::{Bytes, BytesMut};
@@ -36,6 +36,12 @@ impl RangePrimary {
     ) -> Result<PartitionEntries, ReadFailure> {
         let view = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
         let (log_start, end) = (view.log_start, view.high_watermark);
+        match &self.known {
+            Known::Nothing(why) => return Err(ReadFailure::Storage(why.clone())),
+            // Neither the end of the log nor out of range: it cannot be seen what is there.
+            Known::Prefix(why) if offset >= end => return Err(ReadFailure::Storage(why.clone())),
+            Known::Prefix(_) | Known::Whole => {}
+        }
         if offset < log_start || offset > end {
             return Err(ReadFailure::OutOfRange { got: offset, log_start, end });
         }
@@ -65,12 +71,18 @@ impl RangePrimary {
     ) -> Result<Option<Stored>, ReadFailure> {
         let view = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
         let mut found = self.list(&view, partition, view.log_start, usize::MAX, 1, Some(timestamp)).await?;
-        Ok(found.pop())
+        match (found.pop(), &self.known) {
+            (None, Known::Prefix(why) | Known::Nothing(why)) => Err(ReadFailure::Storage(why.clone())),
+            (found, _) => Ok(found),
+        }
     }
 
     /// The first entry that holds the partition's largest timestamp; `None` for a partition without records.
     pub async fn first_at_max_timestamp(&self, partition: Partition) -> Result<Option<Stored>, ReadFailure> {
         let index = self.span.index(partition).ok_or(ReadFailure::UnknownPartition)?;
+        if let Known::Prefix(why) | Known::Nothing(why) = &self.known {
+            return Err(ReadFailure::Storage(why.clone()));
+        }
         let hint = self.ends().get(index).map_or(-1, |end| end.max_timestamp);
         let mut best = self.first_at_timestamp(partition, hint).await?;
         if best.is_some() {

@@ -1,7 +1,7 @@
 //! What readers see of one leaf on a disk: registers, recent entries, and where all entries lie. Published by the
 //! journal thread once a group is durable, so that what can be read is durable.
 
-use crate::codec::batch::CRC_FROM;
+use crate::codec::batch::{BATCH_HEAD_LEN, CRC_FROM};
 use crate::codec::entry::{ENTRY_HEADER_LEN, EntryHeader, EntryKind, check};
 use crate::codec::{batch::BatchHead, crc32c};
 use crate::drive::{FileSlice, Payload, ReadError, Stored};
@@ -10,7 +10,7 @@ use crate::store::extent::Extent;
 use crate::store::index::{IndexEntry, LeafIndex};
 use crate::store::registers::Registers;
 use crate::store::tail::{Evict, LeafTail};
-use crate::types::{Address, LeafId, Offset, Partition};
+use crate::types::{LeafId, Offset, Partition};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 /// Payloads from this size on are handed out as file slices, once they are checked.
 const SLICE_BYTES_MIN: u32 = 8 << 10;
+
+/// Most unreadable entries of a leaf that are remembered.
+const UNREADABLE_MAX: usize = 1000;
 
 /// A leaf, shared between the journal thread and its readers.
 pub(crate) struct Leaf {
@@ -48,6 +51,8 @@ pub(crate) struct LeafState {
     pub(crate) suspect: Option<String>,
     /// Addresses whose entries are there and unreadable.
     pub(crate) damaged: BTreeMap<u64, String>,
+    /// What was found damaged so far, by address, at the start or by a read; no answer depends on it.
+    pub(crate) unreadable: BTreeMap<u64, String>,
     pub(crate) log_starts: HashMap<Partition, Offset>,
 }
 
@@ -64,18 +69,18 @@ impl Leaf {
 }
 
 impl LeafState {
-    /// The first unreadable address at or above `from`.
-    pub(crate) fn first_damaged(&self, from: u64) -> Option<(u64, String)> {
-        self.damaged.range(from.max(self.registers.trimmed())..).next().map(|(a, w)| (*a, w.clone()))
+    /// The first address at or above `from` whose entry is there and unreadable, or may have been there and is lost.
+    pub(crate) fn first_bad(&self, from: u64) -> Option<(u64, String)> {
+        let from = from.max(self.registers.trimmed());
+        let damaged = self.damaged.range(from..).next().map(|(a, what)| (*a, what.clone()));
+        let lost = self.suspect.as_ref().map(|why| (self.registers.first_free(from), why.clone()));
+        damaged.into_iter().chain(lost).min_by_key(|(a, _)| *a)
     }
 
-    /// A leaf with damage of unknown address gives no answer that spans a missing address.
-    pub(crate) fn refuse_if_incomplete(&self, id: LeafId, below: Address) -> Result<(), ReadError> {
-        match &self.suspect {
-            Some(why) if !self.registers.is_contiguous() || below.0 > self.registers.end() => {
-                Err(ReadError::Damaged(format!("segment {id}: {why}")))
-            }
-            _ => Ok(()),
+    /// Remembers what cannot be read, for the operator.
+    pub(crate) fn note_unreadable(&mut self, address: u64, what: String) {
+        if self.unreadable.len() < UNREADABLE_MAX {
+            self.unreadable.insert(address, what);
         }
     }
 
@@ -97,28 +102,58 @@ impl LeafState {
     }
 }
 
+/// Reads the header of a record from its file and checks it; its payload is left out.
+///
+/// Errors: as for [`load`].
+pub(crate) fn load_head(extent: &Arc<Extent>, entry: &IndexEntry) -> Result<Stored, ReadError> {
+    let covered = BATCH_HEAD_LEN.min(entry.payload_len as usize);
+    let bytes = bytes_at(extent, entry, ENTRY_HEADER_LEN + covered)?;
+    let header = EntryHeader::decode(&bytes).map_err(|e| damaged(extent, entry, e.to_string()))?;
+    let (Some(encoded), Some(covered)) = (bytes.first_chunk(), bytes.get(ENTRY_HEADER_LEN..)) else {
+        return Err(damaged(extent, entry, "entry cut".to_owned()));
+    };
+    check(encoded, covered).map_err(|e| damaged(extent, entry, e.to_string()))?;
+    let header = expected(extent, entry, header)?;
+    Ok(Stored { header, payload: Payload::Memory { head: Bytes::new(), body: Bytes::new() } })
+}
+
+fn place(extent: &Extent, entry: &IndexEntry) -> String {
+    format!("{} position {}", extent.path.display(), entry.position)
+}
+
+fn damaged(extent: &Extent, entry: &IndexEntry, what: String) -> ReadError {
+    let (place, address) = (place(extent, entry), entry.loglet_address);
+    ReadError::Damaged(format!("{place}, segment address {address}: {what}"))
+}
+
+fn bytes_at(extent: &Extent, entry: &IndexEntry, len: usize) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = vec![0; len];
+    extent
+        .file
+        .read_exact_at(&mut bytes, u64::from(entry.position))
+        .map_err(|e| ReadError::Unavailable(format!("{}: {e}", place(extent, entry))))?;
+    Ok(bytes)
+}
+
+fn expected(extent: &Extent, entry: &IndexEntry, header: EntryHeader) -> Result<EntryHeader, ReadError> {
+    if (header.address.0, header.payload_len) != (entry.loglet_address, entry.payload_len) {
+        return Err(damaged(extent, entry, "another entry stands there".to_owned()));
+    }
+    Ok(header)
+}
+
 /// Reads an entry from its file and checks it whole.
 ///
 /// Errors: `Damaged` names file, segment and address; `Unavailable` when the file cannot be read.
 pub(crate) fn load(extent: &Arc<Extent>, entry: &IndexEntry) -> Result<Stored, ReadError> {
-    let place = || format!("{} position {}", extent.path.display(), entry.position);
-    let damaged = |what: String| {
-        ReadError::Damaged(format!("{}, segment address {}: {what}", place(), entry.loglet_address))
-    };
     let checked_before = entry.payload_len >= SLICE_BYTES_MIN && extent.is_checked(entry.position);
     let wanted = if checked_before { 0 } else { entry.payload_len as usize };
-    let mut bytes = vec![0; ENTRY_HEADER_LEN + wanted];
-    extent
-        .file
-        .read_exact_at(&mut bytes, u64::from(entry.position))
-        .map_err(|e| ReadError::Unavailable(format!("{}: {e}", place())))?;
+    let bytes = bytes_at(extent, entry, ENTRY_HEADER_LEN + wanted)?;
     let header = match checked_before {
-        true => EntryHeader::decode(&bytes).map_err(|e| damaged(e.to_string()))?,
-        false => verify_entry(&bytes).map_err(damaged)?,
+        true => EntryHeader::decode(&bytes).map_err(|e| damaged(extent, entry, e.to_string()))?,
+        false => verify_entry(&bytes).map_err(|what| damaged(extent, entry, what))?,
     };
-    if (header.address.0, header.payload_len) != (entry.loglet_address, entry.payload_len) {
-        return Err(damaged("another entry stands there".to_owned()));
-    }
+    let header = expected(extent, entry, header)?;
     let payload = if entry.payload_len >= SLICE_BYTES_MIN {
         extent.set_checked(entry.position);
         Payload::File(FileSlice {

@@ -38,7 +38,7 @@ pub(crate) mod leaf;
 mod leaf_table;
 pub(crate) mod memory;
 mod open;
-mod query;
+pub(crate) mod query;
 pub(crate) mod queue;
 mod recovery;
 pub(crate) mod registers;
@@ -158,6 +158,8 @@ pub(crate) struct Inner {
     /// The store is gone: threads end without finishing.
     pub(crate) dropped: AtomicBool,
     space: Mutex<Option<Space>>,
+    /// Damage of no single entry, found when the directory was opened.
+    file_damage: Mutex<Vec<Damage>>,
 }
 
 impl Inner {
@@ -383,11 +385,14 @@ impl DiskStore {
             check_queued: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             space: Mutex::default(),
+            file_damage: Mutex::default(),
         });
         let recovered = open::recover(&inner)?;
         for damage in &recovered.report.damage {
             tracing::error!("damaged: {damage}");
         }
+        let of_files = recovered.report.damage.iter().filter(|d| d.address.is_none());
+        *inner.file_damage.lock() = of_files.cloned().collect();
         if !has_data && inner.extent_bytes >= ZEROED_EXTENT_MIN {
             inner.keep(Job::Zero);
         }
@@ -436,6 +441,22 @@ impl DiskStore {
             Err(AdmitError::Full(why)) => DiskHealth::Full(why),
             Err(AdmitError::Dead(why)) => DiskHealth::Dead(why),
         }
+    }
+
+    /// What is known to be damaged: (leaf, drive-local address, what), the first two where they are known. Found when the
+    /// directory was opened, or by a read since; gone with its segment.
+    pub fn damage(&self) -> Vec<(Option<LeafId>, Option<u64>, String)> {
+        let mut all: Vec<(Option<LeafId>, Option<u64>, String)> =
+            self.inner.file_damage.lock().iter().map(|d| (d.segment, None, d.to_string())).collect();
+        let mut leaves = self.inner.leaves();
+        leaves.sort_by_key(|leaf| leaf.id);
+        for leaf in leaves {
+            let state = leaf.state.read();
+            let from = if state.discarded { u64::MAX } else { state.registers.trimmed() };
+            let unreadable = state.unreadable.range(from..);
+            all.extend(unreadable.map(|(a, what)| (Some(leaf.id), Some(*a), what.clone())));
+        }
+        all
     }
 
     /// Figures since the directory was opened.

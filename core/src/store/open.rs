@@ -263,6 +263,11 @@ impl Recovery<'_> {
         .map_err(OpenError::io(&extent.path))?;
         self.report.scanned += 1;
         self.report.torn_bytes += found.torn_bytes;
+        for damage in &found.damage {
+            if let (Some(id), Some(address)) = (damage.segment, damage.address) {
+                self.inner.leaf(id).state.write().note_unreadable(address.0, damage.to_string());
+            }
+        }
         self.report.damage.extend(found.damage.iter().cloned());
         self.lost.extend(found.lost_groups.iter().cloned());
         Ok(found)

@@ -5,7 +5,7 @@ use crate::drive::{ListQuery, Read, ReadError, ScanQuery, Stored};
 use crate::store::directory::{Directories, PartitionRow, Summary};
 use crate::store::extent::Extent;
 use crate::store::index::{IndexEntry, LeafIndex};
-use crate::store::leaf::{Index, Leaf, LeafState, load};
+use crate::store::leaf::{Index, Leaf, LeafState, load, load_head};
 use crate::store::registers::Slot;
 use crate::store::tail::stored;
 use crate::types::{Address, Offset, Partition};
@@ -15,6 +15,15 @@ use std::sync::Arc;
 
 /// Most partitions of a leaf whose last place is remembered.
 const HINTS_MAX: usize = 16_384;
+
+/// What of its entries an answer holds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Payloads {
+    /// All, checked.
+    All,
+    /// Those of our own kinds; of records the header is read and checked, the payload left empty.
+    OfOwnKinds,
+}
 
 /// Entries of one extent, in address order.
 enum Source {
@@ -147,7 +156,7 @@ impl Leaf {
     pub(crate) fn read(&self, address: Address, directories: &Directories) -> Result<Read, ReadError> {
         match self.find(address, directories)? {
             Ok(read) => Ok(read),
-            Err((extent, entry)) => load(&extent, &entry).map(Read::Value),
+            Err((extent, entry)) => self.noted(&entry, load(&extent, &entry)).map(Read::Value),
         }
     }
 
@@ -201,6 +210,14 @@ impl Leaf {
         }
     }
 
+    /// Remembers damage that a read met.
+    fn noted<T>(&self, entry: &IndexEntry, read: Result<T, ReadError>) -> Result<T, ReadError> {
+        if let Err(ReadError::Damaged(what)) = &read {
+            self.state.write().note_unreadable(entry.address, what.clone());
+        }
+        read
+    }
+
     fn damaged(&self, address: u64, what: &str) -> ReadError {
         ReadError::Damaged(format!("segment {} address {address}: {what}", self.id))
     }
@@ -238,9 +255,8 @@ impl Leaf {
     ) -> Result<Vec<Stored>, ReadError> {
         let (partition, from) = (query.partition, query.from_offset);
         let hint = self.hints.lock().get(&partition).filter(|(offset, _)| *offset <= from).map(|(_, e)| *e);
-        let (candidates, damaged, trimmed) = {
+        let (candidates, mut damaged, trimmed) = {
             let state = self.state.read();
-            state.refuse_if_incomplete(self.id, query.below)?;
             let wanted = |e: &Extent, s: &Summary| {
                 s.may_hold(partition)
                     && hint.is_none_or(|h| e.number >= h)
@@ -249,17 +265,24 @@ impl Leaf {
             // One more than asked for, so that the merge knows that there is more.
             let limit = query.max_entries.saturating_add(1);
             let trimmed = state.registers.trimmed();
-            let lives = |e: &IndexEntry| e.address >= trimmed;
-            let pick = |i: &LeafIndex| i.at_offset(partition, from).filter(lives).take(limit).collect();
-            (state.candidates(wanted, pick), state.first_damaged(0), trimmed)
+            let fits = |e: &IndexEntry| {
+                e.address >= trimmed && query.min_timestamp.is_none_or(|t| e.max_timestamp >= t)
+            };
+            let pick = |i: &LeafIndex| i.at_offset(partition, from).filter(fits).take(limit).collect();
+            (state.candidates(wanted, pick), state.first_bad(0), trimmed)
         };
         let mut merge = Merge::new(directories, Want::Partition(partition, from), candidates);
         let mut found: Vec<(Arc<Extent>, IndexEntry)> = Vec::new();
         let (mut bytes, mut reached) = (0usize, None);
         while let Some((extent, entry)) = merge.peek()? {
             let full = found.len() >= query.max_entries || (bytes >= query.max_bytes && !found.is_empty());
+            let mut beyond = damaged.as_ref().is_some_and(|(a, _)| *a < entry.address);
+            if beyond && found.is_empty() && entry.base_offset <= from {
+                // What is asked for begins in this entry, behind the damage.
+                damaged = self.state.read().first_bad(entry.address);
+                beyond = false;
+            }
             // The damaged entry may belong to any partition: the answer ends before it.
-            let beyond = damaged.as_ref().is_some_and(|(a, _)| *a < entry.address);
             if full || beyond || entry.loglet_address >= query.below.0 {
                 break;
             }
@@ -275,7 +298,7 @@ impl Leaf {
         }
         match damaged {
             Some((a, what)) if found.is_empty() && a < query.below.0 => Err(self.damaged(a, &what)),
-            _ => self.load_all(found),
+            _ => self.load_all(found, Payloads::All),
         }
     }
 
@@ -292,11 +315,11 @@ impl Leaf {
     pub(crate) fn scan(
         &self,
         query: &ScanQuery,
+        payloads: Payloads,
         directories: &Directories,
     ) -> Result<Vec<Stored>, ReadError> {
         let (candidates, damaged, trimmed) = {
             let state = self.state.read();
-            state.refuse_if_incomplete(self.id, query.below)?;
             let wanted = |_: &Extent, s: &Summary| {
                 s.entries > 0 && s.loglet_addresses.1 >= query.from.0 && s.loglet_addresses.0 < query.below.0
             };
@@ -305,7 +328,7 @@ impl Leaf {
                 let live = i.at_loglet_address(query.from.0).iter().filter(|e| e.address >= trimmed);
                 live.take(query.max_entries).copied().collect()
             };
-            (state.candidates(wanted, pick), state.first_damaged(query.from.0), trimmed)
+            (state.candidates(wanted, pick), state.first_bad(query.from.0), trimmed)
         };
         let mut merge = Merge::new(directories, Want::Addresses(query.from), candidates);
         let mut found = Vec::new();
@@ -321,7 +344,7 @@ impl Leaf {
         }
         match damaged {
             Some((a, what)) if found.is_empty() && a < query.below.0 => Err(self.damaged(a, &what)),
-            _ => self.load_all(found),
+            _ => self.load_all(found, payloads),
         }
     }
 
@@ -362,13 +385,17 @@ impl Leaf {
         Ok(best.map(|e| Address(e.loglet_address)))
     }
 
-    fn load_all(&self, found: Vec<(Arc<Extent>, IndexEntry)>) -> Result<Vec<Stored>, ReadError> {
+    fn load_all(
+        &self,
+        found: Vec<(Arc<Extent>, IndexEntry)>,
+        payloads: Payloads,
+    ) -> Result<Vec<Stored>, ReadError> {
         let mut answer = Vec::with_capacity(found.len());
         for (extent, entry) in found {
             let recent = self.state.read().tail.get(entry.address).map(stored);
             match recent {
                 Some(stored) => answer.push(stored),
-                None => match load(&extent, &entry) {
+                None => match self.noted(&entry, load_as(&extent, &entry, payloads)) {
                     Ok(stored) => answer.push(stored),
                     // What comes before the damage is good; asked again from there, the answer is the error.
                     Err(_) if !answer.is_empty() => break,
@@ -377,6 +404,13 @@ impl Leaf {
             }
         }
         Ok(answer)
+    }
+}
+
+fn load_as(extent: &Arc<Extent>, entry: &IndexEntry, payloads: Payloads) -> Result<Stored, ReadError> {
+    match (payloads, entry.kind) {
+        (Payloads::OfOwnKinds, EntryKind::Data) => load_head(extent, entry),
+        _ => load(extent, entry),
     }
 }
 

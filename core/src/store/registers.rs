@@ -133,6 +133,15 @@ impl Registers {
         self.holes.iter().map(|(s, e)| (*s, *e))
     }
 
+    /// The first unwritten address at or above `from`.
+    pub(crate) fn first_free(&self, from: u64) -> u64 {
+        let from = from.max(self.trim);
+        if from >= self.end || self.is_hole(from) {
+            return from;
+        }
+        self.holes.range(from..).next().map_or(self.end, |(start, _)| *start)
+    }
+
     /// Registers as they were stored: holes and trim point within the end.
     pub(crate) fn restored(end: u64, trim: u64, fenced: bool, holes: &[(u64, u64)]) -> Registers {
         let mut r = Registers { end, fenced, ..Registers::default() };

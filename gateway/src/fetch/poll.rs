@@ -65,13 +65,17 @@ fn diverging(api: &Api, at: TopicPartition, wanted: &Wanted) -> Result<Option<Ou
         return Ok(None);
     }
     let code = |e| errors::read(&e);
+    let (known, whole) = api.known_offsets(at).map_err(code)?;
+    if !whole && wanted.last_fetched_epoch >= known.leader_epoch {
+        // How far that epoch went is not known; the read says whether there is something at the offset.
+        return Ok(None);
+    }
     let (epoch, end) = vpartition::end_of_epoch(api, at, wanted.last_fetched_epoch).map_err(code)?;
     if epoch < 0 || end < 0 {
         return Err(ResponseError::OffsetOutOfRange);
     }
     if epoch < wanted.last_fetched_epoch || end < wanted.offset {
-        let offsets = api.offsets(at).map_err(code)?;
-        return Ok(Some(Outcome::Diverging { epoch, end, offsets }));
+        return Ok(Some(Outcome::Diverging { epoch, end, offsets: known }));
     }
     Ok(None)
 }

@@ -105,7 +105,7 @@ async fn one(
         }
         EARLIEST | EARLIEST_LOCAL => {
             version_for(if asked.timestamp == EARLIEST_LOCAL { 8 } else { 1 })?;
-            let offset = api.offsets(at).map_err(code)?.log_start;
+            let offset = api.known_offsets(at).map_err(code)?.0.log_start;
             let epoch = vpartition::epoch_of(api, at, offset).map_err(code)?;
             Ok(Found { timestamp: -1, offset, epoch })
         }
@@ -124,7 +124,7 @@ async fn one(
 /// The first record at or above `timestamp`, in offset order, from the log start on.
 async fn by_time(api: &Api, at: TopicPartition, timestamp: i64) -> Result<Found, ResponseError> {
     let code = |e: ReadFailure| errors::read(&e);
-    let log_start = api.offsets(at).map_err(code)?.log_start;
+    let log_start = api.known_offsets(at).map_err(code)?.0.log_start;
     let Some(batch) = api.find_timestamp(at, timestamp).await.map_err(code)? else { return Ok(NOWHERE) };
     if let Some(found) = look_into(batch.clone(), timestamp, log_start).await? {
         return Ok(found);

@@ -166,10 +166,14 @@ async fn healthz() -> &'static str {
 }
 
 async fn readyz(State(state): State<Arc<HttpState>>) -> (StatusCode, String) {
-    match state.blocked().as_slice() {
-        [] => (StatusCode::OK, "ok\n".to_owned()),
-        lines => (StatusCode::SERVICE_UNAVAILABLE, lines.join("\n") + "\n"),
-    }
+    let damage = state.serving.get().map_or_else(Vec::new, |serving| serving.api.damage());
+    let damage = damage.iter().map(|line| format!("damaged: {line}"));
+    let (status, mut lines) = match state.blocked() {
+        lines if lines.is_empty() => (StatusCode::OK, vec!["ok".to_owned()]),
+        lines => (StatusCode::SERVICE_UNAVAILABLE, lines),
+    };
+    lines.extend(damage);
+    (status, lines.join("\n") + "\n")
 }
 
 async fn scrape(State(state): State<Arc<HttpState>>) -> Response {

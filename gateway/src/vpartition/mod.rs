@@ -74,7 +74,10 @@ pub fn led_here(
 /// The largest known epoch at or below `epoch` and its end offset, as KIP-320 answers it: `(-1, -1)` for an epoch that
 /// is not known, `(epoch, log start)` for one older than all that are.
 pub fn end_of_epoch(api: &Api, at: TopicPartition, epoch: i32) -> Result<(i32, Offset), ReadFailure> {
-    let offsets = api.offsets(at)?;
+    let (offsets, whole) = api.known_offsets(at)?;
+    if !whole && epoch >= offsets.leader_epoch {
+        return api.offsets(at).map(|_| (-1, -1)); // the error that says why nothing is known of it
+    }
     if epoch < 0 || epoch > offsets.leader_epoch {
         return Ok((-1, -1));
     }
@@ -83,7 +86,7 @@ pub fn end_of_epoch(api: &Api, at: TopicPartition, epoch: i32) -> Result<(i32, O
 
 /// The leader epoch in which the record at `offset` was written, or would be.
 pub fn epoch_of(api: &Api, at: TopicPartition, offset: Offset) -> Result<i32, ReadFailure> {
-    let mut epoch = api.offsets(at)?.leader_epoch;
+    let mut epoch = api.known_offsets(at)?.0.leader_epoch;
     // Epochs are few per partition: one per start or move of its primary above the log start.
     while epoch > 0 {
         match api.end_of_epoch(at, epoch - 1)? {

@@ -82,6 +82,17 @@ pub enum Phase {
     Gone,
 }
 
+/// How much of its range's log a primary knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// All: what is not there was never acknowledged.
+    Whole,
+    /// Up to its high watermarks; more may follow that cannot be read, for the reason given.
+    Prefix(String),
+    /// Nothing, for the reason given.
+    Nothing(String),
+}
+
 /// See the module head.
 pub struct RangePrimary {
     /// The topic.
@@ -95,6 +106,8 @@ pub struct RangePrimary {
     head: Mutex<Head>,
     /// Its own and its ancestors', oldest first.
     segments: ArcSwap<Vec<Arc<Segment>>>,
+    /// Does not change: a range whose log is read whole again gets another primary.
+    pub(super) known: Known,
     /// Woken when the window has room again or the phase changes.
     room: Notify,
     waiting: AtomicBool,
@@ -175,6 +188,33 @@ impl RangePrimary {
         sealed: Vec<Arc<Segment>>,
         first: Arc<Segment>,
     ) -> Arc<RangePrimary> {
+        let log = (state, sealed, Known::Whole);
+        RangePrimary::build(topic, id, limits, stamping, log, first, Phase::Between)
+    }
+
+    /// A primary that takes no appends, because the log cannot be read whole: `state` and `segments` are what can.
+    pub fn blocked(
+        topic: TopicId,
+        id: RangeId,
+        limits: Limits,
+        (state, segments): (RangeState, Vec<Arc<Segment>>),
+        known: Known,
+        nowhere: Arc<Segment>,
+        why: String,
+    ) -> Arc<RangePrimary> {
+        let log = (state, segments, known);
+        RangePrimary::build(topic, id, limits, Stamping::default(), log, nowhere, Phase::Blocked(why))
+    }
+
+    fn build(
+        topic: TopicId,
+        id: RangeId,
+        limits: Limits,
+        stamping: Stamping,
+        (state, segments, known): (RangeState, Vec<Arc<Segment>>, Known),
+        first: Arc<Segment>,
+        phase: Phase,
+    ) -> Arc<RangePrimary> {
         let span = state.span();
         let visible = Visible {
             high: state.partitions().map(|(_, p)| p.next).collect(),
@@ -186,7 +226,7 @@ impl RangePrimary {
             segment: first,
             slots: VecDeque::new(),
             visible,
-            phase: Phase::Between,
+            phase,
             since_checkpoint: 0,
             last_full_checkpoint: 0,
             first_checkpoint_len: u64::MAX,
@@ -200,7 +240,8 @@ impl RangePrimary {
             limits,
             stamping: ArcSwap::from_pointee(stamping),
             head: Mutex::new(head),
-            segments: ArcSwap::from_pointee(sealed),
+            segments: ArcSwap::from_pointee(segments),
+            known,
             room: Notify::new(),
             waiting: AtomicBool::new(false),
             watchers: Watchers::default(),

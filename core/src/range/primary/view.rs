@@ -1,7 +1,7 @@
 //! What others may know of a primary: what readers see, its segments, its counters.
 
 use super::checkpoints::starts_of;
-use super::{Counts, RangePrimary, Stamping};
+use super::{Counts, Known, RangePrimary, Stamping};
 use crate::range::segment::{Segment, Start};
 use crate::range::state::RangeState;
 use crate::types::{Address, LogletId, Offset, Partition};
@@ -35,6 +35,11 @@ impl RangePrimary {
             tail: head.sequencer.tail(),
             segment: head.segment.clone(),
         })
+    }
+
+    /// How much of the range's log is known.
+    pub fn known(&self) -> &Known {
+        &self.known
     }
 
     /// Log starts as readers see them, in partition order.

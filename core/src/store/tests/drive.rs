@@ -135,3 +135,23 @@ fn an_entry_larger_than_an_extent_is_stored() {
         assert_eq!(bytes_of(&listed[1]), payload_of(&big));
     });
 }
+
+#[test]
+fn a_lookup_by_time_passes_older_entries_however_few_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let (store, _) = open(dir.path());
+        let drive = store.drive(leaf(1));
+        write(&*drive, 0, (0..9).map(|a| data(leaf(1), a, 0, a as i64, 10)).collect()).await.unwrap();
+    });
+    // From the index in memory, then from the directory of a clean end.
+    for ending in ["crashed", "closed"] {
+        let (store, _) = open(dir.path());
+        let late = ListQuery { min_timestamp: Some(6), max_entries: 1, ..everything(0) };
+        let found = runtime().block_on(store.drive(leaf(1)).list(late)).unwrap();
+        assert_eq!(found.iter().map(|s| s.header.base_offset).collect::<Vec<_>>(), [6], "{ending}");
+        if ending == "crashed" {
+            runtime().block_on(store.close()).unwrap();
+        }
+    }
+}
