@@ -4,6 +4,7 @@
 
 mod append;
 mod catalog;
+mod lineage;
 mod maintain;
 mod read;
 mod recover;
@@ -154,6 +155,8 @@ pub(crate) struct Inner {
     pub(super) primary: Primary,
     pub(super) control: Arc<dyn Store>,
     storage: Storage,
+    /// Sealed segments, shared by the ranges that read them.
+    segments: lineage::OpenSegments,
     topics: ArcSwap<HashMap<TopicId, Arc<TopicRuntime>>>,
     catalog: ArcSwap<Catalog>,
     /// One change of the layout at a time.

@@ -1,21 +1,17 @@
-//! A range's state from its recorded log: fences what is open, folds what is sealed. Thin drivers over the pure fold.
+//! Fences what is open, folds what is sealed: one segment at a time. Thin drivers over the pure seal pass and fold.
 
 use super::Inner;
-use super::topics::owner;
 use crate::codec::entry::{CHECKPOINT_LAST, Entry, EntryKind};
 use crate::control::command::Ended;
 use crate::control::state::Range;
 use crate::drive::{LogDrive, Read, ScanQuery, SealId};
 use crate::loglet::repair::Repair;
 use crate::loglet::sealer::{SealCommand, SealEnd, SealRecord, Sealer};
-use crate::range::fold::{Fold, FoldError, LogSummary, SealedSegment, Step, next_to_read};
+use crate::range::fold::{Fold, FoldError, SealedSegment};
 use crate::range::read::load;
-use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::types::Address;
-use crate::virtual_log::chain::ChainEntry;
 use bytes::{Bytes, BytesMut};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -36,74 +32,6 @@ impl Inner {
             tracing::warn!(segment = %entry.loglet, %from, %to, "sealed with fewer copies than its write quorum");
         }
         Ok(Ended { degraded: end.degraded, ..Ended::at(entry.loglet, end.tail) })
-    }
-
-    /// Segments of a range that are sealed, with their drives; `ended` is the end of the open one if it was sealed just
-    /// now and is not in `range` yet.
-    pub(super) fn sealed_segments(
-        &self,
-        range: &Range,
-        ended: Option<&Ended>,
-    ) -> Result<Vec<Arc<Segment>>, String> {
-        let tail_of = |entry: &ChainEntry| {
-            entry.tail.or_else(|| ended.filter(|e| e.loglet == entry.loglet).map(|e| e.tail))
-        };
-        range
-            .chain
-            .iter()
-            .filter_map(|entry| tail_of(entry).map(|tail| (entry, tail)))
-            .filter(|(_, tail)| *tail > Address(0))
-            .map(|(entry, tail)| {
-                let drive = self.storage.open(entry.loglet, &entry.drive).map_err(|e| e.to_string())?;
-                Ok(Arc::new(Segment::new(
-                    owner(range),
-                    entry.loglet,
-                    entry.base,
-                    drive,
-                    entry.opened_at,
-                    Some(tail),
-                )))
-            })
-            .collect()
-    }
-
-    /// The state of a range after its sealed segments.
-    pub(super) async fn fold(&self, range: &Range, sealed: &[Arc<Segment>]) -> Result<RangeState, String> {
-        let log = LogSummary {
-            begins_at: range.chain.first().map_or(0, |entry| entry.base),
-            sealed: sealed
-                .iter()
-                .map(|s| SealedSegment { loglet: s.loglet, tail: s.tail().unwrap_or(Address(0)) })
-                .collect(),
-            parents: range.parents.clone(),
-        };
-        let mut before = log.sealed.len();
-        loop {
-            match next_to_read(&log, before) {
-                Step::Segment { index, segment } => {
-                    let Some(found) = sealed.get(index) else { return Err("segment list changed".into()) };
-                    if let Some(state) = fold_segment(&*found.drive, segment, range.span).await? {
-                        return Ok(state);
-                    }
-                    before = index;
-                }
-                Step::Blank => return Ok(RangeState::new(range.span)),
-                Step::Parents(parents) => {
-                    return Err(format!(
-                        "its state is in parents {parents:?}, which this version does not fold"
-                    ));
-                }
-                Step::Lost if !sealed.iter().any(|s| s.drive.caps().durable) => {
-                    tracing::warn!(range = %range.id, "a range of memory drives starts empty: its records went with the process");
-                    return Ok(RangeState::new(range.span));
-                }
-                Step::Lost => {
-                    return Err(
-                        "older segments were dropped and no checkpoint is left; its numbering is lost".into(),
-                    );
-                }
-            }
-        }
     }
 }
 
@@ -169,7 +97,7 @@ async fn copy_one(drive: &dyn LogDrive, address: Address, below: Address, by: Se
 }
 
 /// Folds a segment from its newest complete checkpoint; `None` when it holds none.
-async fn fold_segment(
+pub(super) async fn fold_segment(
     drive: &dyn LogDrive,
     segment: SealedSegment,
     span: crate::types::Span,

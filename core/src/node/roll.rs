@@ -106,14 +106,16 @@ impl Inner {
     ) -> Result<(), String> {
         let _layout = self.layout.lock().await;
         let state = self.control.read();
-        let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
-        let expression = self.drive_of(state.topics.get(&topic.id).ok_or("the topic is gone")?);
+        let control_topic = state.topics.get(&topic.id).ok_or("the topic is gone")?;
+        let control = control_topic.ranges.get(&range.id).ok_or("the range is gone")?;
+        let expression = self.drive_of(control_topic);
         // Look whether there is a place to go to before anything is fenced.
         self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
         let version = control.version;
         let ended = self.seal(control).await?;
-        let sealed = self.sealed_segments(control, Some(&ended))?;
-        let folded = self.fold(control, &sealed).await?;
+        let own = self.sealed_segments(control, Some(&ended))?;
+        let folded = self.fold_range(control_topic, control, &own).await?;
+        let sealed = self.history(control_topic, control, own)?;
         self.propose_extend(topic, range, version, ended).await?;
         let state = self.control.read();
         let control = state.range(topic.id, range.id).ok_or("the range is gone")?;

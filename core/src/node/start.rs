@@ -60,6 +60,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         primary: Primary { node, generation },
         control,
         storage: Storage::new(node, disks, options.data.clone(), memory),
+        segments: Default::default(),
         options,
         clock,
         topics: Default::default(),
@@ -207,8 +208,9 @@ impl Inner {
 
     async fn seal_and_fold(&self, topic: &Topic, range: &Arc<Range>) -> Result<Folded, String> {
         let ended = if range.open().is_some() { Some(self.seal(range).await?) } else { None };
-        let sealed = self.sealed_segments(range, ended.as_ref())?;
-        let state = self.fold(range, &sealed).await?;
+        let own = self.sealed_segments(range, ended.as_ref())?;
+        let state = self.fold_range(topic, range, &own).await?;
+        let sealed = self.history(topic, range, own)?;
         Ok(Folded { topic: topic.id, range: range.clone(), ended, sealed, state })
     }
 

@@ -1,3 +1,4 @@
+mod lineage;
 mod parking;
 
 use super::{Node, NodeOptions};
