@@ -1,10 +1,10 @@
 //! Entry points for fuzzing, one per target of `core/fuzz`; compiled for tests and fuzzing only. Each panics when a
 //! decoder does, or when what it read breaks a rule that every reader relies on.
 
-use crate::cursor::{Cursor, CursorKey, CursorKeys, Hint, Position};
+use crate::cursor::{Cursor, CursorKey, CursorKeys, Hint, Place, Places, Position, Scope, Spot};
 use crate::drive::spec::DriveExpr;
 use crate::range::{checkpoint, log_start};
-use crate::types::{Address, LogletId, RangeId, TopicId};
+use crate::types::{Address, LogletId, RangeId, Span, TopicId};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -70,7 +70,7 @@ pub fn cursor(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let key = CursorKey { id: 3, secret: [5; 32] };
     let keys = CursorKeys::new(key.clone(), Vec::new());
-    match kind % 3 {
+    match kind % 5 {
         0 => {
             // Under a key that signs nothing here: a fuzzer learns every text that it sees compared.
             let other = CursorKeys::new(CursorKey { id: 3, secret: [6; 32] }, Vec::new());
@@ -78,13 +78,15 @@ pub fn cursor(data: &[u8]) {
                 assert!(other.decode(text).is_err(), "nobody guesses a signature");
             }
         }
-        1 => signed(&keys, &key, rest),
-        _ => changed(&keys, rest),
+        1 => signed(&keys, &key, 1, rest),
+        2 => signed(&keys, &key, 2, rest),
+        3 => changed(&keys, rest, positions(rest)),
+        _ => changed(&keys, rest, places(rest)),
     }
 }
 
-fn signed(keys: &CursorKeys, key: &CursorKey, body: &[u8]) {
-    let mut bytes = vec![1, key.id, 1];
+fn signed(keys: &CursorKeys, key: &CursorKey, scope: u8, body: &[u8]) {
+    let mut bytes = vec![1, key.id, scope];
     bytes.extend_from_slice(body);
     let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&key.secret).expect("any length is a key");
     mac.update(&bytes);
@@ -95,16 +97,31 @@ fn signed(keys: &CursorKeys, key: &CursorKey, body: &[u8]) {
     }
 }
 
-fn changed(keys: &CursorKeys, data: &[u8]) {
-    let number = |at: usize| u64::from(data.get(at).copied().unwrap_or_default());
+fn number(data: &[u8], at: usize) -> u64 {
+    u64::from(data.get(at).copied().unwrap_or_default())
+}
+
+fn positions(data: &[u8]) -> Scope {
     let hint =
         |n: u64| Hint { range: RangeId(n as u32), loglet: LogletId(n << 40), address: Address(n << 50) };
-    let positions = (0..number(0) % 5).map(|i| Position {
+    let positions = (0..number(data, 0) % 5).map(|i| Position {
         partition: i as i32,
-        offset: number(1) as i64 - 1,
-        hint: (number(2) & (1 << i) != 0).then(|| hint(i)),
+        offset: number(data, 1) as i64 - 1,
+        hint: (number(data, 2) & (1 << i) != 0).then(|| hint(i)),
     });
-    let cursor = Cursor { topic: TopicId(Uuid::from_u128(number(3).into())), positions: positions.collect() };
+    Scope::Partitions(positions.collect())
+}
+
+fn places(data: &[u8]) -> Scope {
+    let place = |i: u64| Place {
+        span: Span { first: i as i32, last: i as i32 },
+        spot: Spot { range: RangeId(number(data, 1) as u32 >> i), address: number(data, 2) >> i },
+    };
+    Scope::Topic(Places::new((0..1 + number(data, 0) % 5).map(place).collect()).expect("they tile"))
+}
+
+fn changed(keys: &CursorKeys, data: &[u8], scope: Scope) {
+    let cursor = Cursor { topic: TopicId(Uuid::from_u128(number(data, 3).into())), scope };
     let text = keys.encode(&cursor).expect("few positions");
     assert_eq!(keys.decode(&text), Ok(cursor), "read as it was written");
     let mut bytes = text.clone().into_bytes();

@@ -32,6 +32,20 @@ pub(crate) enum Mutant {
     IntentDoesNotBlock,
     /// M6: issuing goes on after a roll's compare-and-set that was never answered.
     ResumeUnanswered,
+    /// N1: each parent of a merge brings its reader the whole child.
+    WholeChildPerParent,
+    /// N2: the first parent of a merge that is drained enters the child for both.
+    FirstParentEnters,
+    /// N3a: neighbours at unequal addresses of a range unite at the higher one.
+    UnequalUnitedHigh,
+    /// N3b: neighbours at unequal addresses of a range unite at the lower one.
+    UnequalUnitedLow,
+    /// N4: a place in a dropped range goes to the open ranges.
+    DroppedToLatest,
+    /// N5: a place is not cut at the children's borders.
+    SpanNotCut,
+    /// N6: what was missed is not reported.
+    SilentSkip,
 }
 
 #[cfg(test)]
