@@ -5,8 +5,8 @@ use super::topic::TopicRuntime;
 use crate::codec::batch::BATCH_HEAD_LEN;
 use crate::codec::entry::EntryKind;
 use crate::error::{AppendError, TopicPartition};
-use crate::range::ack::{Ack, Issued, Pending};
-use crate::range::primary::{Batch, Phase, Progress, RangePrimary};
+use crate::range::ack::{Ack, Issued, Pending, Share};
+use crate::range::primary::{Batch, Phase, Progress, RangePrimary, Told};
 use crate::types::{Offset, Partition, TopicId};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -23,7 +23,9 @@ impl Inner {
         let runtime = self.topic(topic);
         let mut todo = group(runtime.as_deref(), &batches, 0..batches.len(), &mut issued);
         while let Some((range, which)) = todo.last_mut() {
-            match range.issue(&batches, which, &ack, &mut issued, self.now_ms()) {
+            let items = which.iter().map(|&i| (&batches[i], Share::New(&ack, i)));
+            let told = |n: usize, told: Told| issued[which[n]] = Some(told.issued());
+            match range.issue(items, told, self.now_ms()) {
                 Progress::All => {
                     todo.pop();
                     continue;
@@ -48,17 +50,17 @@ impl Inner {
         entries: Vec<(EntryKind, Bytes)>,
         deadline: Instant,
     ) -> Result<Offset, AppendError> {
-        let ack = Arc::new(Ack::default());
-        let base_offset = loop {
+        loop {
+            let ack = Arc::new(Ack::default());
             let range = self.range(at).ok_or(AppendError::UnknownPartition)?;
-            if let Some(base) = range.issue_own(at.partition, &entries, &ack, self.now_ms())? {
-                break base;
+            match range.issue_own(at.partition, &entries, &ack, self.now_ms())? {
+                Some(base) => match durable(ack, base, deadline).await {
+                    Err(error) if began_again(&error) => {}
+                    outcome => return outcome,
+                },
+                None => wait_for_room(&range, deadline).await?,
             }
-            if tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await.is_err() {
-                return Err(AppendError::TimedOut);
-            }
-        };
-        durable(ack, base_offset, deadline).await
+        }
     }
 
     /// Raises log starts of a topic durably, by one entry in each range that holds some of the partitions.
@@ -68,21 +70,36 @@ impl Inner {
         starts: &[(Partition, Offset)],
         deadline: Instant,
     ) -> Result<(), AppendError> {
-        let ack = Arc::new(Ack::default());
         let mut rest: Vec<(Partition, Offset)> = starts.to_vec();
         while let Some(&(partition, _)) = rest.first() {
+            let ack = Arc::new(Ack::default());
             let range =
                 self.range(TopicPartition { topic, partition }).ok_or(AppendError::UnknownPartition)?;
             let (here, elsewhere): (Vec<_>, Vec<_>) =
                 rest.iter().partition(|(partition, _)| range.span.contains(*partition));
-            if range.issue_log_starts(&here, &ack, self.now_ms())?.is_some() {
-                rest = elsewhere;
-            } else if tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await.is_err() {
-                return Err(AppendError::TimedOut);
+            match range.issue_log_starts(&here, &ack, self.now_ms())? {
+                Some(()) => match durable(ack, 0, deadline).await {
+                    Err(error) if began_again(&error) => {}
+                    outcome => {
+                        outcome?;
+                        rest = elsewhere;
+                    }
+                },
+                None => wait_for_room(&range, deadline).await?,
             }
         }
-        durable(ack, 0, deadline).await.map(|_| ())
+        Ok(())
     }
+}
+
+async fn wait_for_room(range: &RangePrimary, deadline: Instant) -> Result<(), AppendError> {
+    let waited = tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await;
+    waited.map_err(|_| AppendError::TimedOut)
+}
+
+/// Whether the segment ended below an entry of our own: nothing of it is stored, and the successor takes it.
+fn began_again(error: &AppendError) -> bool {
+    matches!(error, AppendError::NotLeader { leader: None })
 }
 
 /// The batches `which` by the ranges that hold them; the last group comes first. In order of ranges for every request,

@@ -41,7 +41,7 @@ impl Inner {
     }
 
     /// R4: the sequencer goes on only if the chain, read again, still has its segment open.
-    fn after_failed_roll(&self, topic: &TopicRuntime, range: &RangePrimary, loglet: LogletId) {
+    fn after_failed_roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, loglet: LogletId) {
         let state = self.control.read();
         let control = state.range(topic.id, range.id);
         match control.and_then(|r| r.open().map(|open| (r.version, open.loglet))) {
@@ -67,7 +67,7 @@ impl Inner {
         let state = self.control.read();
         let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
         let segment = self.open_segment(control).map_err(|e| e.to_string())?;
-        range.open(segment, &epochs(control), self.now_ms());
+        range.open(segment, &epochs(control), Vec::new(), self.now_ms());
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl Inner {
     }
 
     /// A segment that takes no more writes: seal it where a seal quorum lives, fold the recorded log, go on elsewhere.
-    /// What was in flight is not acknowledged by the old primary; its clients time out and ask again.
+    /// What was in flight below the recorded end is acknowledged, the rest is numbered again by the successor.
     pub(super) async fn roll_away(
         &self,
         topic: &TopicRuntime,
@@ -116,6 +116,7 @@ impl Inner {
         let own = self.sealed_segments(control, Some(&ended))?;
         let folded = self.fold_range(control_topic, control, &own).await?;
         let sealed = self.history(control_topic, control, own)?;
+        let (tail, degraded) = (ended.tail, ended.degraded);
         self.propose_extend(topic, range, version, ended).await?;
         let state = self.control.read();
         let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
@@ -124,7 +125,9 @@ impl Inner {
         let config = topic.config.load();
         let next =
             RangePrimary::new(topic.id, range.id, limits, stamping(&config), folded, sealed, segment.clone());
-        next.open(segment, &epochs(control), self.now_ms());
+        // Nothing fails from here on: what is handed over is taken over.
+        let handed_over = range.hand_over(tail, degraded);
+        next.open(segment, &epochs(control), handed_over, self.now_ms());
         topic.add(vec![next]);
         range.close(Phase::Moved);
         tracing::info!(topic = %topic.name, range = %range.id, "range goes on in another segment");

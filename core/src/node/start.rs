@@ -252,7 +252,7 @@ impl Inner {
         let stamping = stamping(&self.config_of(topic)?);
         let primary =
             RangePrimary::new(topic.id, range.id, limits, stamping, one.state, one.sealed, segment.clone());
-        primary.open(segment, &epochs(range), self.now_ms());
+        primary.open(segment, &epochs(range), Vec::new(), self.now_ms());
         Ok(primary)
     }
 

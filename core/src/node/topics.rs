@@ -255,7 +255,7 @@ impl Inner {
                     Vec::new(),
                     segment.clone(),
                 );
-                primary.open(segment, &epochs(range), self.now_ms());
+                primary.open(segment, &epochs(range), Vec::new(), self.now_ms());
                 Ok(primary)
             })
             .collect()

@@ -6,7 +6,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Instant;
 
@@ -26,12 +26,20 @@ pub enum Issued {
     Err(AppendError),
 }
 
+/// Whose batches keep their order: those of one connection.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LaneId(pub u64);
+
 /// Counts a request's batches that are not durable yet and wakes its waiter at the last one.
 #[derive(Debug, Default)]
 pub struct Ack {
     open: AtomicUsize,
-    failed: Mutex<Vec<(usize, AppendError)>>,
+    /// Outcomes that are not those which were fixed first; the last one of a batch holds.
+    changed: Mutex<Vec<(usize, Issued)>>,
     waker: AtomicWaker,
+    /// Its request got its answer, or nobody wants one.
+    answered: AtomicBool,
+    lane: Option<LaneId>,
 }
 
 /// One batch's share in an [`Ack`].
@@ -48,6 +56,11 @@ impl Ack {
         AckSlot { ack: self.clone(), index }
     }
 
+    /// For a request of a lane.
+    pub fn of(lane: LaneId) -> Ack {
+        Ack { lane: Some(lane), ..Ack::default() }
+    }
+
     fn is_done(&self) -> bool {
         self.open.load(Ordering::Acquire) == 0
     }
@@ -61,8 +74,23 @@ impl AckSlot {
 
     /// The batch will not be: `error` is its outcome.
     pub fn fail(self, error: AppendError) {
-        self.ack.failed.lock().push((self.index, error));
+        self.change(Issued::Err(error));
         self.close();
+    }
+
+    /// The batch was numbered again: `issued` is its outcome once it is durable.
+    pub fn change(&self, issued: Issued) {
+        self.ack.changed.lock().push((self.index, issued));
+    }
+
+    /// Whether its request was answered, or nobody waits for it.
+    pub fn is_answered(&self) -> bool {
+        self.ack.answered.load(Ordering::Acquire)
+    }
+
+    /// The lane of its request.
+    pub fn lane(&self) -> Option<LaneId> {
+        self.ack.lane
     }
 
     fn close(self) {
@@ -99,6 +127,7 @@ impl Pending {
         });
         let timed_out = tokio::time::timeout_at(deadline.into(), all_known).await.is_err();
         if timed_out {
+            self.ack.answered.store(true, Ordering::Release);
             return self
                 .take()
                 .into_iter()
@@ -118,11 +147,36 @@ impl Pending {
 
     fn take(&mut self) -> Vec<Issued> {
         let mut issued = std::mem::take(&mut self.issued);
-        for (index, error) in self.ack.failed.lock().drain(..) {
+        for (index, changed) in self.ack.changed.lock().drain(..) {
             if let Some(one) = issued.get_mut(index) {
-                *one = Issued::Err(error);
+                *one = changed;
             }
         }
         issued
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.ack.answered.store(true, Ordering::Release);
+    }
+}
+
+/// What is resolved when a batch completes.
+#[derive(Copy, Clone, Debug)]
+pub enum Share<'a> {
+    /// Taken of the ack when the batch is sequenced.
+    New(&'a Arc<Ack>, usize),
+    /// Taken before.
+    Held(&'a AckSlot),
+}
+
+impl Share<'_> {
+    /// The share, to be resolved once.
+    pub fn take(self) -> AckSlot {
+        match self {
+            Share::New(ack, index) => ack.slot(index),
+            Share::Held(slot) => slot.clone(),
+        }
     }
 }

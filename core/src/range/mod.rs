@@ -18,4 +18,6 @@ pub mod state;
 pub mod watch;
 
 #[cfg(test)]
+mod handover_tests;
+#[cfg(test)]
 mod sim;

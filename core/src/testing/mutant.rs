@@ -30,6 +30,14 @@ pub(crate) enum Mutant {
     IntentKeepsVersion,
     /// M8: an intent does not keep a second one away.
     IntentDoesNotBlock,
+    /// M4b: a batch that is withdrawn when its segment ends leaves what is behind it.
+    WithdrawnAlone,
+    /// M4d: a successor takes new batches before those that it took over.
+    OthersBeforeInherited,
+    /// M13: a duplicate of what is in flight is answered at once.
+    DuplicateInFlight,
+    /// M14: everything in flight is appended again when its segment ends, what is below the tail too.
+    BlindReappend,
     /// M6: issuing goes on after a roll's compare-and-set that was never answered.
     ResumeUnanswered,
     /// N1: each parent of a merge brings its reader the whole child.

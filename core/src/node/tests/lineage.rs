@@ -96,7 +96,7 @@ async fn a_child_folds_what_its_parents_ended_with_and_its_own_log_first() {
     let inherited = project(&state, left.span).expect("inside");
     let stamping = Default::default();
     let child = RangePrimary::new(id, left.id, inner.limits(), stamping, inherited, history, first.clone());
-    child.open(first, &[(left.span, 9)], 1);
+    child.open(first, &[(left.span, 9)], Vec::new(), 1);
     while !child.is_idle() {
         child.wait_for_progress().await;
     }

@@ -3,8 +3,8 @@ use crate::codec::batch::BatchHead;
 use crate::codec::crc32c;
 use crate::drive::LogDrive;
 use crate::loglet::sequencer::Window;
-use crate::range::ack::{Ack, Issued, Pending};
-use crate::range::primary::{Batch, Limits, Phase, RangePrimary, Stamping};
+use crate::range::ack::{Ack, Issued, Pending, Share};
+use crate::range::primary::{Batch, Limits, Phase, RangePrimary, Stamping, Told};
 use crate::range::project::inherit as inherit_state;
 use crate::range::read::load;
 use crate::range::state::RangeState;
@@ -134,7 +134,7 @@ impl World {
         let (primary, opened) = self.live[at].clone();
         if !opened {
             let first = primary.view(primary.span.first).expect("inside").segment;
-            primary.open(first, &self.epochs(primary.span), self.clock);
+            primary.open(first, &self.epochs(primary.span), Vec::new(), self.clock);
             self.live[at].1 = true;
         }
     }
@@ -155,7 +155,8 @@ impl World {
         let one = batch(partition, count, timestamp, &text);
         let (ack, mut issued) = (Arc::new(Ack::default()), vec![None]);
         let bytes = one.bytes.len();
-        self.live[at].0.issue(&[one], &[0], &ack, &mut issued, self.clock);
+        let told = |n: usize, told: Told| issued[n] = Some(told.issued());
+        self.live[at].0.issue([(&one, Share::New(&ack, 0))].into_iter(), told, self.clock);
         let issued = issued.into_iter().map(|one| one.expect("there is room")).collect();
         let done = Pending::new(issued, ack).wait(Instant::now() + Duration::from_secs(20)).await;
         let of = &mut self.model[partition as usize];
@@ -197,7 +198,7 @@ impl World {
         self.end(at).await;
         let primary = self.live[at].0.clone();
         let next = self.segment(Owner { range: primary.id, span: primary.span });
-        primary.open(next, &self.epochs(primary.span), self.clock);
+        primary.open(next, &self.epochs(primary.span), Vec::new(), self.clock);
     }
 
     /// Closes the ranges at `which` and begins one over each of `spans` in their place; `elsewhere` raises the epochs.

@@ -2,7 +2,7 @@
 
 use super::own::own_header;
 use super::sequence::fits;
-use super::{Effect, Head, Phase, RangePrimary, Slot};
+use super::{Effect, HandedOver, Head, Phase, RangePrimary, Slot};
 use crate::codec::entry::{CHECKPOINT_FIRST, CHECKPOINT_LAST, Entry, EntryHeader, EntryKind};
 use crate::loglet::sequencer::Sequencer;
 use crate::range::checkpoint;
@@ -17,8 +17,15 @@ use std::sync::atomic::Ordering;
 impl RangePrimary {
     /// Opens `segment` as the active one: its first entries are a full checkpoint, encoded outside of the lock.
     ///
-    /// The caller has recorded the end of the segment before, and that every issued entry is below it.
-    pub fn open(self: &Arc<Self>, segment: Arc<Segment>, epochs: &[(Span, i32)], now_ms: i64) {
+    /// The caller has recorded the end of the segment before. What of its entries was at or above that end is
+    /// `handed_over` by the primary before and is numbered again, ahead of everything that others append.
+    pub fn open(
+        self: &Arc<Self>,
+        segment: Arc<Segment>,
+        epochs: &[(Span, i32)],
+        handed_over: Vec<HandedOver>,
+        now_ms: i64,
+    ) {
         let captured = {
             let mut head = self.head.lock();
             assert!(head.slots.is_empty(), "a segment opens when nothing is in flight");
@@ -45,8 +52,10 @@ impl RangePrimary {
             if head.phase == Phase::Between || matches!(head.phase, Phase::Blocked(_)) {
                 head.phase = Phase::Open;
             }
+            head.inherit(handed_over, now_ms);
         }
-        self.room.notify_waiters();
+        self.settle();
+        self.wake_room();
         self.watchers.wake();
     }
 
@@ -115,7 +124,7 @@ impl RangePrimary {
                 )
             };
             let effect = if k == last { Effect::Checkpointed(log_starts.clone()) } else { Effect::None };
-            head.slots.push_back(Slot { effect, acks: SmallVec::new() });
+            head.slots.push_back(Slot { effect, acks: SmallVec::new(), batch: None });
             entries.push(Entry::own(header, piece));
         }
         self.submit(head, first, entries, bytes);

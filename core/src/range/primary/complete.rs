@@ -1,10 +1,10 @@
 //! What a drive tells of what was submitted: completed in order, or the segment is over.
 
-use super::{Effect, Phase, RangePrimary};
+use super::{Effect, Head, Phase, RangePrimary};
 use crate::drive::{AdmitError, Completion, WriteError};
 use crate::range::ack::AckSlot;
 use crate::range::segment::Segment;
-use crate::types::Address;
+use crate::types::{Address, Offset, Partition, Span};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,33 +27,23 @@ impl Completion for RunDone {
 }
 
 impl RangePrimary {
-    pub(super) fn completed(&self, segment: &Arc<Segment>, first: Address, entries: u32) {
+    pub(super) fn completed(self: &Arc<Self>, segment: &Arc<Segment>, first: Address, entries: u32) {
         let mut resolved: SmallVec<[AckSlot; 16]> = SmallVec::new();
         let mut freed = None;
+        let settles;
         {
             let mut head = self.head.lock();
-            if head.segment.loglet != segment.loglet {
+            if head.over || head.segment.loglet != segment.loglet {
                 return;
             }
             let Some(contiguous) = head.sequencer.complete(first, entries) else { return };
             for _ in contiguous.start.0..contiguous.end.0 {
                 let Some(slot) = head.slots.pop_front() else { break };
-                match slot.effect {
-                    Effect::High(index, end) => head.visible.high[index as usize] = end,
-                    Effect::LogStarts(starts) => {
-                        for &(partition, start) in starts.iter() {
-                            if let Some(index) = self.span.index(partition) {
-                                let shown = &mut head.visible.log_start[index];
-                                *shown = start.max(*shown);
-                            }
-                        }
-                    }
-                    Effect::Checkpointed(starts) => freed = Some(starts),
-                    Effect::None => {}
-                }
+                freed = head.show(self.span, slot.effect).or(freed);
                 resolved.extend(slot.acks);
             }
             head.segment.drive.note_committed(head.sequencer.tail());
+            settles = head.inherited.is_some();
         }
         for ack in resolved {
             ack.done();
@@ -65,8 +55,11 @@ impl RangePrimary {
             let own = segments.iter().filter(|segment| segment.owner.range == self.id);
             own.for_each(|segment| segment.drive.note_log_starts(&starts));
         }
+        if settles {
+            self.settle();
+        }
         if self.waiting.swap(false, Ordering::AcqRel) {
-            self.room.notify_waiters();
+            self.wake_room();
         }
         self.watchers.wake();
     }
@@ -74,7 +67,7 @@ impl RangePrimary {
     pub(super) fn run_failed(&self, segment: &Arc<Segment>, error: WriteError) {
         {
             let mut head = self.head.lock();
-            if head.segment.loglet != segment.loglet || matches!(head.phase, Phase::Gone | Phase::Moved) {
+            if head.over || head.segment.loglet != segment.loglet || head.phase == Phase::Gone {
                 return;
             }
             if error == WriteError::Sealed {
@@ -86,7 +79,7 @@ impl RangePrimary {
             }
             head.phase = Phase::Blocked(error.to_string());
         }
-        self.room.notify_waiters();
+        self.wake_room();
     }
 
     /// Blocks the range if its active segment's drive has died, also while nobody appends.
@@ -95,5 +88,25 @@ impl RangePrimary {
         if let Err(AdmitError::Dead(why)) = segment.drive.admit(0) {
             self.run_failed(&segment, WriteError::Unavailable(why));
         }
+    }
+}
+
+impl Head {
+    /// Shows a completed entry to readers; the log starts of a completed checkpoint.
+    pub(super) fn show(&mut self, span: Span, effect: Effect) -> Option<Arc<[(Partition, Offset)]>> {
+        match effect {
+            Effect::High(index, end) => self.visible.high[index as usize] = end,
+            Effect::LogStarts(starts) => {
+                for &(partition, start) in starts.iter() {
+                    if let Some(index) = span.index(partition) {
+                        let shown = &mut self.visible.log_start[index];
+                        *shown = start.max(*shown);
+                    }
+                }
+            }
+            Effect::Checkpointed(starts) => return Some(starts),
+            Effect::None => {}
+        }
+        None
     }
 }

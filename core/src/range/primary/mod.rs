@@ -8,14 +8,21 @@
 //! INV-RANGE-1 an entry is submitted inside the lock that numbered it: address order is submission order.
 //! INV-RANGE-2 a batch is acknowledged, and readable, only when every address up to it is complete.
 //! INV-RANGE-3 a duplicate of an entry in flight is answered when that entry completes (R5).
+//! INV-RANGE-11 an entry in flight when its segment ends is acknowledged below the recorded tail, and numbered again in
+//! its order by the successor at or above it (R7b).
+//! INV-RANGE-12 a primary takes nothing from others before all that it took over has its number or its refusal (R7a).
 
 mod checkpoints;
 mod complete;
+mod handover;
 mod own;
 mod phases;
 mod sequence;
 mod view;
 
+use handover::Inherited;
+pub use handover::{HandedOver, divide};
+pub use sequence::Told;
 pub use view::ReadView;
 
 use crate::codec::batch::BatchHead;
@@ -142,6 +149,10 @@ struct Head {
     first_append_at: Option<i64>,
     /// Between the capture of a checkpoint and its pieces.
     checkpointing: bool,
+    /// What was taken over and comes before everything else; `None` once all of it has its number or its refusal.
+    inherited: Option<Inherited>,
+    /// What was in flight was handed over: completions that come now are nobody's.
+    over: bool,
 }
 
 /// What readers may see: moves when entries complete.
@@ -154,6 +165,8 @@ struct Visible {
 struct Slot {
     effect: Effect,
     acks: SmallVec<[AckSlot; 1]>,
+    /// What it takes to number a batch again, should the segment end below it.
+    batch: Option<Batch>,
 }
 
 enum Effect {
@@ -232,6 +245,8 @@ impl RangePrimary {
             first_checkpoint_len: u64::MAX,
             first_append_at: None,
             checkpointing: false,
+            inherited: None,
+            over: false,
         };
         Arc::new(RangePrimary {
             topic,

@@ -52,7 +52,7 @@ impl RangePrimary {
             let end = header.last_offset() + 1;
             let acks =
                 if k + 1 == entries.len() { SmallVec::from_iter([ack.slot(0)]) } else { SmallVec::new() };
-            head.slots.push_back(Slot { effect: Effect::High(index, end), acks });
+            head.slots.push_back(Slot { effect: Effect::High(index, end), acks, batch: None });
             built.push(Entry::own(header, payload.clone()));
         }
         head.first_append_at.get_or_insert(now_ms);
@@ -88,6 +88,7 @@ impl RangePrimary {
         head.slots.push_back(Slot {
             effect: Effect::LogStarts(starts.into()),
             acks: SmallVec::from_iter([ack.slot(0)]),
+            batch: None,
         });
         let bytes = payload.len() as u64;
         self.submit(&mut head, first, SmallVec::from_iter([Entry::own(header, payload)]), bytes);

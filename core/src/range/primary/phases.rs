@@ -1,8 +1,10 @@
 //! When a primary takes appends, and who waits for that.
 
+use super::handover::Refused;
 use super::{Phase, RangePrimary};
 use crate::loglet::sequencer::AfterRead;
 use crate::types::Address;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl RangePrimary {
@@ -16,7 +18,10 @@ impl RangePrimary {
         let waits = {
             let head = self.head.lock();
             match head.phase {
-                Phase::Open => head.sequencer.room().0 == 0 || head.sequencer.in_flight() > 0,
+                Phase::Open => {
+                    let (entries, _) = head.sequencer.room();
+                    entries == 0 || head.sequencer.in_flight() > 0 || head.inherited.is_some()
+                }
                 Phase::Between => true,
                 Phase::Moved | Phase::Blocked(_) | Phase::Stopping | Phase::Gone => false,
             }
@@ -55,7 +60,7 @@ impl RangePrimary {
 
     /// Ends a drain without a roll: appends go on in the same segment. Only before [`RangePrimary::drained`] gave a
     /// tail, or when the chain was read again since (R4).
-    pub fn resume(&self, chain_read: Option<u64>) {
+    pub fn resume(self: &Arc<Self>, chain_read: Option<u64>) {
         {
             let mut head = self.head.lock();
             let issuing = match chain_read {
@@ -66,19 +71,27 @@ impl RangePrimary {
                 head.phase = Phase::Open;
             }
         }
+        self.settle();
+        self.wake_room();
+    }
+
+    /// Wakes whoever waits for room or for another phase.
+    pub(super) fn wake_room(&self) {
         self.room.notify_waiters();
     }
 
     /// Takes no more appends, for the reason given by `phase`. `Moved` comes after the layout shows the successors, so
     /// that whoever looks again finds them; what was closed for good stays so.
     pub fn close(&self, phase: Phase) {
-        {
+        let refused = {
             let mut head = self.head.lock();
             if !matches!(head.phase, Phase::Moved | Phase::Gone) {
                 head.phase = phase;
             }
-        }
-        self.room.notify_waiters();
+            head.refuse_inherited()
+        };
+        refused.into_iter().for_each(Refused::tell);
+        self.wake_room();
         self.watchers.wake();
     }
 
@@ -89,6 +102,7 @@ impl RangePrimary {
 
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
-        self.head.lock().sequencer.drained()
+        let head = self.head.lock();
+        head.over || head.sequencer.drained()
     }
 }

@@ -8,95 +8,156 @@ use crate::codec::entry::{ENTRY_HEADER_LEN, Entry, EntryHeader, EntryKind};
 use crate::drive::{Run, Ticket};
 use crate::error::AppendError;
 use crate::loglet::sequencer::Sequencer;
-use crate::range::ack::{Ack, Issued};
+use crate::range::ack::{Issued, Share};
 use crate::range::state::{Decision, SequenceRefusal, Sequencing};
+use crate::testing::{Mutant, broken};
 use crate::types::{Address, LogletId, Offset};
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// What sequencing says of one batch.
+#[derive(Debug)]
+pub enum Told {
+    /// The outcome will hold when the batch's share is resolved.
+    Waits(Issued),
+    /// The outcome holds now; no share was taken.
+    Known(Issued),
+}
+
+impl Told {
+    /// The outcome, holding already or not.
+    pub fn issued(self) -> Issued {
+        match self {
+            Told::Waits(issued) | Told::Known(issued) => issued,
+        }
+    }
+}
+
+/// What was decided of one batch, before anybody is told.
+pub(super) enum Verdict {
+    /// Not now: nothing was done.
+    NoRoom,
+    /// It has the newest slot.
+    Numbered(Issued),
+    /// Its original has this place.
+    Duplicate(Issued, (LogletId, Address)),
+    Refused(SequenceRefusal),
+}
+
+/// A run that is being put together under the range's lock.
+pub(super) struct Building {
+    first: Address,
+    room: (u32, u64),
+    bytes: u64,
+    scratch: BytesMut,
+    headers: SmallVec<[(EntryHeader, Bytes); 8]>,
+    stamping: Stamping,
+    now_ms: i64,
+}
+
 impl RangePrimary {
-    /// Sequences the batches `which` of `batches` in that order. An outcome for each goes to `issued`; what gets an
-    /// address is resolved through `ack` when it completes.
-    pub fn issue(
+    /// Sequences batches in the order given; each with the share that is to be resolved when it completes. `told` is
+    /// called with its place in that order for each that has an outcome.
+    pub fn issue<'a>(
         self: &Arc<Self>,
-        batches: &[Batch],
-        which: &[usize],
-        ack: &Arc<Ack>,
-        issued: &mut [Option<Issued>],
+        items: impl Iterator<Item = (&'a Batch, Share<'a>)> + Clone,
+        mut told: impl FnMut(usize, Told),
         now_ms: i64,
     ) -> Progress {
-        let stamping = **self.stamping.load();
         let mut head = self.head.lock();
-        let incoming: usize = which.iter().map(|&i| batches[i].bytes.len()).sum();
+        let incoming: usize = items.clone().map(|(batch, _)| batch.bytes.len()).sum();
         if let Some(error) = self.refusal(&head, incoming) {
-            match error {
-                Some(error) => {
-                    which.iter().for_each(|&i| issued[i] = Some(Issued::Err(error.clone())));
-                    return Progress::All;
-                }
-                None => return Progress::Part(0),
-            }
+            let Some(error) = error else { return Progress::Part(0) };
+            items.enumerate().for_each(|(i, _)| told(i, Told::Known(Issued::Err(error.clone()))));
+            return Progress::All;
         }
-        let first = head.sequencer.next();
-        let (room_entries, room_bytes) = head.sequencer.room();
-        let mut scratch = BytesMut::with_capacity(which.len() * (ENTRY_HEADER_LEN + BATCH_HEAD_LEN));
-        let mut headers: SmallVec<[(EntryHeader, Bytes); 8]> = SmallVec::new();
-        let mut bytes = 0u64;
+        let mut run = self.begin_run(&head, items.clone().count(), now_ms);
         let mut progress = Progress::All;
-        for (done, &i) in which.iter().enumerate() {
-            let one = &batches[i];
-            let (base_offset, leader_epoch) =
-                match head.state.decide(one.partition, &one.head, Sequencing::Next) {
-                    Decision::Append { base_offset, leader_epoch } => (base_offset, leader_epoch),
-                    Decision::Duplicate { base_offset, place, appended_at, .. } => {
-                        self.counts.duplicates.fetch_add(1, Ordering::Relaxed);
-                        self.await_original(&mut head, place, ack, i);
-                        issued[i] = Some(Issued::Ok {
-                            base_offset,
-                            log_start: head.visible_log_start(self.span, one.partition),
-                            log_append_time: if stamping.log_append_time { appended_at } else { -1 },
-                        });
-                        continue;
+        for (i, (batch, share)) in items.enumerate() {
+            match self.number(&mut head, &mut run, batch) {
+                Verdict::NoRoom => {
+                    progress = Progress::Part(i);
+                    break;
+                }
+                Verdict::Numbered(issued) => {
+                    if let Some(slot) = head.slots.back_mut() {
+                        slot.acks.push(share.take());
                     }
-                    Decision::Refuse(refusal) => {
-                        issued[i] = Some(Issued::Err(refused(refusal)));
-                        continue;
+                    told(i, Told::Waits(issued));
+                }
+                Verdict::Duplicate(issued, place) => match head.original(place) {
+                    Some(slot) => {
+                        slot.acks.push(share.take());
+                        told(i, Told::Waits(issued));
                     }
-                };
-            let len = one.bytes.len() as u64;
-            let fits = (headers.len() as u32) < room_entries
-                && (bytes + len <= room_bytes || bytes == 0 && head.sequencer.drained());
-            if !fits {
-                progress = Progress::Part(done);
-                break;
+                    None => told(i, Told::Known(issued)),
+                },
+                Verdict::Refused(refusal) => told(i, Told::Known(Issued::Err(refused(refusal)))),
             }
-            let address = first.plus(headers.len() as u64);
-            let header =
-                append_header(&head, &mut scratch, one, base_offset, leader_epoch, address, stamping, now_ms);
-            head.state.apply(&header).expect("a decided entry follows from the state");
-            bytes += len;
-            let end = header.last_offset() + 1;
-            let index = self.span.index(one.partition).unwrap_or(0) as u32;
-            head.slots.push_back(Slot {
-                effect: Effect::High(index, end),
-                acks: SmallVec::from_iter([ack.slot(i)]),
-            });
-            headers.push((header, one.bytes.slice(BATCH_HEAD_LEN..)));
-            issued[i] = Some(Issued::Ok {
-                base_offset,
-                log_start: head.visible_log_start(self.span, one.partition),
-                log_append_time: if stamping.log_append_time { now_ms } else { -1 },
-            });
         }
-        if headers.is_empty() {
-            return progress;
+        self.submit_run(&mut head, run);
+        progress
+    }
+
+    /// An empty run that will take `most` batches at most.
+    pub(super) fn begin_run(&self, head: &Head, most: usize, now_ms: i64) -> Building {
+        let most = most.min(head.sequencer.room().0 as usize);
+        Building {
+            first: head.sequencer.next(),
+            room: head.sequencer.room(),
+            bytes: 0,
+            scratch: BytesMut::with_capacity(most * (ENTRY_HEADER_LEN + BATCH_HEAD_LEN)),
+            headers: SmallVec::new(),
+            stamping: **self.stamping.load(),
+            now_ms,
         }
-        head.first_append_at.get_or_insert(now_ms);
-        let scratch = scratch.freeze();
+    }
+
+    /// Decides of one batch; numbers it if that is the decision and there is room.
+    pub(super) fn number(&self, head: &mut Head, run: &mut Building, one: &Batch) -> Verdict {
+        let log_start = head.visible_log_start(self.span, one.partition);
+        let (base_offset, leader_epoch) = match head.state.decide(one.partition, &one.head, Sequencing::Next)
+        {
+            Decision::Append { base_offset, leader_epoch } => (base_offset, leader_epoch),
+            Decision::Duplicate { base_offset, place, appended_at, .. } => {
+                self.counts.duplicates.fetch_add(1, Ordering::Relaxed);
+                let log_append_time = if run.stamping.log_append_time { appended_at } else { -1 };
+                return Verdict::Duplicate(Issued::Ok { base_offset, log_start, log_append_time }, place);
+            }
+            Decision::Refuse(refusal) => return Verdict::Refused(refusal),
+        };
+        let len = one.bytes.len() as u64;
+        let fits = (run.headers.len() as u32) < run.room.0
+            && (run.bytes + len <= run.room.1 || run.bytes == 0 && head.sequencer.drained());
+        if !fits {
+            return Verdict::NoRoom;
+        }
+        let header = append_header(head, run, one, base_offset, leader_epoch);
+        head.state.apply(&header).expect("a decided entry follows from the state");
+        run.bytes += len;
+        let index = self.span.index(one.partition).unwrap_or(0) as u32;
+        head.slots.push_back(Slot {
+            effect: Effect::High(index, header.last_offset() + 1),
+            acks: SmallVec::new(),
+            batch: Some(one.clone()),
+        });
+        run.headers.push((header, one.bytes.slice(BATCH_HEAD_LEN..)));
+        let log_append_time = if run.stamping.log_append_time { run.now_ms } else { -1 };
+        Verdict::Numbered(Issued::Ok { base_offset, log_start, log_append_time })
+    }
+
+    /// Submits what was numbered.
+    pub(super) fn submit_run(self: &Arc<Self>, head: &mut Head, run: Building) {
+        if run.headers.is_empty() {
+            return;
+        }
+        head.first_append_at.get_or_insert(run.now_ms);
+        let scratch = run.scratch.freeze();
         let stride = ENTRY_HEADER_LEN + BATCH_HEAD_LEN;
-        let entries = headers
+        let entries = run
+            .headers
             .into_iter()
             .enumerate()
             .map(|(k, (header, body))| Entry {
@@ -105,13 +166,13 @@ impl RangePrimary {
                 body,
             })
             .collect();
-        self.submit(&mut head, first, entries, bytes);
-        progress
+        self.submit(head, run.first, entries, run.bytes);
     }
 
     /// Why nothing is taken now: `Some(None)` means wait.
     pub(super) fn refusal(&self, head: &Head, bytes: usize) -> Option<Option<AppendError>> {
         match &head.phase {
+            Phase::Open if head.inherited.is_some() && !broken(Mutant::OthersBeforeInherited) => Some(None),
             Phase::Open => {
                 let refused = head.segment.drive.admit(bytes).err()?;
                 Some(Some(AppendError::Storage(refused.to_string())))
@@ -120,24 +181,6 @@ impl RangePrimary {
             Phase::Blocked(why) => Some(Some(AppendError::Storage(why.clone()))),
             Phase::Stopping => Some(Some(AppendError::Stopping)),
             Phase::Gone => Some(Some(AppendError::UnknownPartition)),
-        }
-    }
-
-    /// A duplicate's answer waits for the original, if that is in flight (R5).
-    pub(super) fn await_original(
-        &self,
-        head: &mut Head,
-        place: (LogletId, Address),
-        ack: &Arc<Ack>,
-        index: usize,
-    ) {
-        let (loglet, address) = place;
-        if loglet != head.segment.loglet {
-            return;
-        }
-        let Some(ahead) = address.0.checked_sub(head.sequencer.tail().0) else { return };
-        if let Some(slot) = head.slots.get_mut(ahead as usize) {
-            slot.acks.push(ack.slot(index));
         }
     }
 
@@ -162,24 +205,34 @@ impl RangePrimary {
     }
 }
 
+impl Head {
+    /// The original of a duplicate if it is in flight: the answer waits for it (R5).
+    pub(super) fn original(&mut self, place: (LogletId, Address)) -> Option<&mut Slot> {
+        let (loglet, address) = place;
+        if loglet != self.segment.loglet || broken(Mutant::DuplicateInFlight) {
+            return None;
+        }
+        let ahead = address.0.checked_sub(self.sequencer.tail().0)?;
+        self.slots.get_mut(ahead as usize)
+    }
+}
+
 /// Whether a run has room now; one larger than the window's bytes goes alone.
 pub(super) fn fits(sequencer: &Sequencer, entries: usize, bytes: u64) -> bool {
     let (room_entries, room_bytes) = sequencer.room();
     entries <= room_entries as usize && (bytes <= room_bytes || sequencer.drained())
 }
 
-/// Puts header and patched batch head into `scratch`.
-#[expect(clippy::too_many_arguments, reason = "one call site; the values are not a thing of their own")]
-pub(super) fn append_header(
+/// Puts header and patched batch head into the run's scratch.
+fn append_header(
     head: &Head,
-    scratch: &mut BytesMut,
+    run: &mut Building,
     one: &Batch,
     base_offset: Offset,
     leader_epoch: i32,
-    address: Address,
-    stamping: Stamping,
-    now_ms: i64,
 ) -> EntryHeader {
+    let (stamping, now_ms) = (run.stamping, run.now_ms);
+    let address = run.first.plus(run.headers.len() as u64);
     let mut patched = [0u8; BATCH_HEAD_LEN];
     patched.copy_from_slice(&one.bytes[..BATCH_HEAD_LEN]);
     batch::patch(&mut patched, base_offset, leader_epoch);
@@ -215,8 +268,8 @@ pub(super) fn append_header(
         attributes,
         payload_len: one.bytes.len() as u32,
     };
-    scratch.put_slice(&header.encode(&patched));
-    scratch.put_slice(&patched);
+    run.scratch.put_slice(&header.encode(&patched));
+    run.scratch.put_slice(&patched);
     header
 }
 
