@@ -15,6 +15,7 @@ mod storage;
 mod topic;
 mod topics;
 pub mod verify;
+mod watch;
 
 #[cfg(test)]
 mod damage_test;
@@ -41,7 +42,7 @@ use tokio_util::task::TaskTracker;
 use topic::TopicRuntime;
 
 pub(crate) use crate::range::ack::Pending;
-pub(crate) use read::WatchInner;
+pub(crate) use watch::WatchInner;
 
 /// Payload of one checkpoint entry, at most.
 const CHECKPOINT_PIECE_BYTES: usize = 256 << 10;

@@ -11,9 +11,48 @@ use crate::types::Offset;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 
 impl Inner {
+    /// Looks at the range that holds a partition. What it says of the log's end stands only if it still holds the
+    /// partition after it was looked at; else the one that does then is asked (R6).
+    ///
+    /// Errors: `UnknownPartition`.
+    pub(super) fn look<T>(
+        &self,
+        at: TopicPartition,
+        look: impl Fn(&RangePrimary) -> Option<T>,
+    ) -> Result<T, ReadFailure> {
+        // Goes round as often as the layout changes meanwhile.
+        loop {
+            let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+            let seen = look(&range);
+            if self.holds(&range, at) {
+                return seen.ok_or(ReadFailure::UnknownPartition);
+            }
+        }
+    }
+
+    /// Asks the range that holds a partition. An answer of which `stands` is true is given as it is, since what an older
+    /// range holds stays true; any other, and every failure, only if the range still holds the partition then (R6).
+    pub(super) async fn ask<T, F: Future<Output = Result<T, ReadFailure>>>(
+        &self,
+        at: TopicPartition,
+        stands: impl Fn(&T) -> bool,
+        ask: impl Fn(Arc<RangePrimary>) -> F,
+    ) -> Result<T, ReadFailure> {
+        loop {
+            let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
+            let answer = ask(range.clone()).await;
+            if answer.as_ref().is_ok_and(&stands) || self.holds(&range, at) {
+                return answer;
+            }
+        }
+    }
+
+    fn holds(&self, range: &Arc<RangePrimary>, at: TopicPartition) -> bool {
+        self.range(at).is_some_and(|now| Arc::ptr_eq(&now, range))
+    }
+
     pub(crate) fn offsets(&self, at: TopicPartition) -> Result<PartitionOffsets, ReadFailure> {
         match self.known_offsets(at)? {
             (offsets, None) => Ok(offsets),
@@ -26,13 +65,13 @@ impl Inner {
         &self,
         at: TopicPartition,
     ) -> Result<(PartitionOffsets, Option<String>), ReadFailure> {
-        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
-        let offsets = range.view(at.partition).map(|view| offsets_of(&view));
-        let offsets = offsets.ok_or(ReadFailure::UnknownPartition)?;
-        match range.known() {
+        let (view, known) =
+            self.look(at, |range| Some((range.view(at.partition)?, range.known().clone())))?;
+        let offsets = offsets_of(&view);
+        match known {
             Known::Whole => Ok((offsets, None)),
-            Known::Prefix(why) => Ok((offsets, Some(why.clone()))),
-            Known::Nothing(why) => Err(ReadFailure::Storage(why.clone())),
+            Known::Prefix(why) => Ok((offsets, Some(why))),
+            Known::Nothing(why) => Err(ReadFailure::Storage(why)),
         }
     }
 
@@ -64,12 +103,13 @@ impl Inner {
         first_whole: bool,
     ) -> Result<PartitionRead, ReadFailure> {
         let at = TopicPartition { topic: from.topic, partition: from.partition };
-        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
         let limit = if first_whole { from.max_bytes.max(1) } else { from.max_bytes.min(left) };
         let limit = limit.min(left.max(1));
-        let found = range
-            .read(from.partition, from.offset, if left == 0 && !first_whole { 0 } else { limit })
-            .await?;
+        let max_bytes = if left == 0 && !first_whole { 0 } else { limit };
+        let (partition, offset) = (from.partition, from.offset);
+        let read = |range: Arc<RangePrimary>| async move { range.read(partition, offset, max_bytes).await };
+        // An old end is a lower bound, which is enough for a fetch.
+        let found = self.ask(at, |_| true, read).await?;
         let mut read = PartitionRead {
             offsets: offsets_of(&found.view),
             pieces: Vec::with_capacity(found.entries.len() * 2),
@@ -97,12 +137,13 @@ impl Inner {
         from: Offset,
         max_entries: usize,
     ) -> Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure> {
-        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
-        let found = range.read(at.partition, from, OWN_BYTES_MAX).await?;
+        let read =
+            |range: Arc<RangePrimary>| async move { range.read(at.partition, from, OWN_BYTES_MAX).await };
+        let found = self.ask(at, |found| !found.entries.is_empty(), read).await?;
         let mut entries = Vec::with_capacity(found.entries.len().min(max_entries));
         for stored in found.entries.into_iter().take(max_entries) {
             let (offset, kind) = (stored.header.base_offset, stored.header.kind);
-            entries.push((offset, kind, bytes_of(&range, stored).await?));
+            entries.push((offset, kind, bytes_of(at, stored).await?));
         }
         Ok(entries)
     }
@@ -112,17 +153,19 @@ impl Inner {
         at: TopicPartition,
         timestamp: i64,
     ) -> Result<Option<Bytes>, ReadFailure> {
-        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
-        match range.first_at_timestamp(at.partition, timestamp).await? {
-            Some(stored) => bytes_of(&range, stored).await.map(Some),
+        let find =
+            |range: Arc<RangePrimary>| async move { range.first_at_timestamp(at.partition, timestamp).await };
+        match self.ask(at, Option::is_some, find).await? {
+            Some(stored) => bytes_of(at, stored).await.map(Some),
             None => Ok(None),
         }
     }
 
     pub(crate) async fn find_max_timestamp(&self, at: TopicPartition) -> Result<Option<Bytes>, ReadFailure> {
-        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
-        match range.first_at_max_timestamp(at.partition).await? {
-            Some(stored) => bytes_of(&range, stored).await.map(Some),
+        // The largest of an older range may not be the largest any more.
+        let find = |range: Arc<RangePrimary>| async move { range.first_at_max_timestamp(at.partition).await };
+        match self.ask(at, |_| false, find).await? {
+            Some(stored) => bytes_of(at, stored).await.map(Some),
             None => Ok(None),
         }
     }
@@ -132,8 +175,7 @@ impl Inner {
         at: TopicPartition,
         epoch: i32,
     ) -> Result<Option<(i32, Offset)>, ReadFailure> {
-        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
-        Ok(range.end_of_epoch(at.partition, epoch))
+        self.look(at, |range| Some(range.end_of_epoch(at.partition, epoch)))
     }
 
     pub(crate) async fn delete_records(
@@ -141,10 +183,10 @@ impl Inner {
         at: TopicPartition,
         before: Option<Offset>,
     ) -> Result<Offset, ReadFailure> {
-        let range = self.range(at).ok_or(ReadFailure::UnknownPartition)?;
-        let view = range.view(at.partition).ok_or(ReadFailure::UnknownPartition)?;
-        if let Known::Prefix(why) | Known::Nothing(why) = range.known() {
-            return Err(ReadFailure::Storage(why.clone()));
+        let (view, known) =
+            self.look(at, |range| Some((range.view(at.partition)?, range.known().clone())))?;
+        if let Known::Prefix(why) | Known::Nothing(why) = known {
+            return Err(ReadFailure::Storage(why));
         }
         let to = before.unwrap_or(view.high_watermark);
         if to > view.high_watermark || to < 0 {
@@ -160,41 +202,10 @@ impl Inner {
             .map_err(|e| ReadFailure::Storage(e.to_string()))?;
         Ok(self.range(at).and_then(|r| r.view(at.partition)).map_or(to, |view| view.log_start))
     }
-
-    pub(crate) fn watch(&self, partitions: &[TopicPartition]) -> WatchInner {
-        let mut ranges: Vec<Arc<RangePrimary>> = Vec::new();
-        for at in partitions {
-            if ranges.iter().any(|r| r.topic == at.topic && r.span.contains(at.partition)) {
-                continue;
-            }
-            ranges.extend(self.range(*at));
-        }
-        let watch = WatchInner { notify: Arc::new(Notify::new()), ranges };
-        watch.register();
-        watch
-    }
 }
 
 const OWN_BYTES_MAX: usize = 4 << 20;
 const DELETE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// See [`crate::api::Watch`].
-#[derive(Debug)]
-pub(crate) struct WatchInner {
-    notify: Arc<Notify>,
-    ranges: Vec<Arc<RangePrimary>>,
-}
-
-impl WatchInner {
-    fn register(&self) {
-        self.ranges.iter().for_each(|range| range.watch(&self.notify));
-    }
-
-    pub(crate) async fn changed(&mut self) {
-        self.notify.notified().await;
-        self.register();
-    }
-}
 
 fn offsets_of(view: &ReadView) -> PartitionOffsets {
     PartitionOffsets {
@@ -229,6 +240,8 @@ fn follows(before: &FileSlice, slice: &FileSlice) -> bool {
         && before.len.checked_add(slice.len).is_some()
 }
 
-async fn bytes_of(range: &RangePrimary, stored: Stored) -> Result<Bytes, ReadFailure> {
-    load(stored.payload).await.map_err(|e| ReadFailure::Storage(format!("topic {}: {e}", range.topic)))
+async fn bytes_of(at: TopicPartition, stored: Stored) -> Result<Bytes, ReadFailure> {
+    load(stored.payload)
+        .await
+        .map_err(|e| ReadFailure::Storage(format!("topic {} partition {}: {e}", at.topic, at.partition)))
 }

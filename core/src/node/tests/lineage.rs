@@ -8,6 +8,7 @@ use crate::range::primary::RangePrimary;
 use crate::range::project::project;
 use crate::range::state::RangeState;
 use crate::types::{Address, RangeId, Span};
+use std::sync::atomic::AtomicUsize;
 
 fn span(first: i32, last: i32) -> Span {
     Span { first, last }
@@ -153,4 +154,88 @@ async fn what_was_dropped_is_said_to_be_lost_and_never_numbered_again() {
     topic.ranges.remove(&RangeId(0));
     let dropped = fold(&node, &topic, 2).await.expect_err("its state is gone");
     assert!(dropped.contains("range r1: its state is in range r0, which was dropped"), "{dropped}");
+}
+
+async fn roll_away(inner: &Inner, id: TopicId) {
+    let topic = inner.topic(id).expect("there");
+    let range = topic.ranges()[0].clone();
+    inner.roll_away(&topic, &range).await.expect("goes on elsewhere");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_there_is_said_by_the_present_range_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (node, id) = written(dir.path(), 2).await;
+    let inner = inner(&node);
+    let at = TopicPartition { topic: id, partition: 1 };
+    let asked = AtomicUsize::new(0);
+    let above_the_end = |range: Arc<RangePrimary>| {
+        let first = asked.fetch_add(1, Ordering::Relaxed) == 0;
+        let inner = inner.clone();
+        async move {
+            let answer = range.read(1, 6, 100).await;
+            if first {
+                roll_away(&inner, id).await;
+                inner.append(id, vec![batch(1, 1, None, 100, "y")], soon()).await.wait(soon()).await;
+            }
+            answer
+        }
+    };
+    let answer = inner.ask(at, |_| true, above_the_end).await.expect("the end by now");
+    assert_eq!((answer.view.high_watermark, asked.load(Ordering::Relaxed)), (6, 2));
+
+    // A positive answer stands, whoever gave it.
+    let asked = AtomicUsize::new(0);
+    let below_the_end = |range: Arc<RangePrimary>| {
+        asked.fetch_add(1, Ordering::Relaxed);
+        let inner = inner.clone();
+        async move {
+            let answer = range.read(1, 2, 100).await;
+            roll_away(&inner, id).await;
+            answer
+        }
+    };
+    inner.ask(at, |_| true, below_the_end).await.expect("readable");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+
+    // Where the log ends is said by the present range too.
+    let topic = inner.topic(id).expect("there");
+    let old = topic.ranges()[0].clone();
+    roll_away(&inner, id).await;
+    let new = topic.ranges()[0].clone();
+    topic.add(vec![old.clone()]);
+    let looked_at = std::sync::Mutex::new(Vec::new());
+    let seen = inner.look(at, |range| {
+        topic.add(vec![new.clone()]);
+        looked_at.lock().expect("alone").push(std::ptr::from_ref(range));
+        range.view(1)
+    });
+    assert_eq!(seen.expect("there").high_watermark, 6);
+    assert_eq!(*looked_at.lock().expect("alone"), [Arc::as_ptr(&old), Arc::as_ptr(&new)]);
+    let gone = TopicPartition { topic: id, partition: 2 };
+    assert!(matches!(inner.look(gone, |range| range.view(2)), Err(ReadFailure::UnknownPartition)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_poll_follows_its_partitions_to_the_ranges_that_hold_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (node, id) = written(dir.path(), 2).await;
+    let mut watch = node.api().watch(&[0, 1].map(|partition| TopicPartition { topic: id, partition }));
+    let woken = async |watch: &mut crate::api::Watch| {
+        tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("woken");
+    };
+    for text in ["y", "z"] {
+        roll_away(&inner(&node), id).await;
+        woken(&mut watch).await;
+        // The first checkpoint of the new segment wakes too: take what comes until it is quiet.
+        while !inner(&node).topic(id).expect("there").ranges()[0].is_idle() {
+            tokio::task::yield_now().await;
+        }
+        while futures_util::FutureExt::now_or_never(watch.changed()).is_some() {}
+        append(&node, id, vec![batch(1, 1, None, 100, text)]).await;
+        woken(&mut watch).await;
+    }
+    node.api().delete_topic(id).await.expect("deleted");
+    woken(&mut watch).await;
+    while futures_util::FutureExt::now_or_never(watch.changed()).is_some() {}
 }
