@@ -11,7 +11,8 @@ pub use crate::range::ack::Issued as Appended;
 /// One batch to append: already checked by the gateway (magic, CRC, lengths, counts).
 pub use crate::range::primary::Batch as AppendBatch;
 
-use crate::error::{AppendError, ReadFailure, TopicError, TopicPartition};
+use crate::control::state::OperationKind;
+use crate::error::{AppendError, ReadFailure, ReshardError, TopicError, TopicPartition};
 use crate::types::{NodeId, Offset, Partition, RangeId, Span, TopicId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -369,6 +370,71 @@ impl Api {
         self.node.range_stats(topic)
     }
 
+    /// Splits a range before partition `at`; `None`: where its stored bytes are halved. Producers and consumers go on.
+    /// Answers when it is done, or after 30 s with an operation that still runs and goes on.
+    ///
+    /// Errors: see [`ReshardError`]; nothing is recorded then.
+    pub async fn split(
+        &self,
+        topic: TopicId,
+        range: u32,
+        at: Option<Partition>,
+    ) -> Result<OperationView, ReshardError> {
+        let kind = self.split_kind(topic, range, at)?;
+        self.node.reshard(topic, kind).await
+    }
+
+    /// Merges two neighbouring ranges, `left` before `right`. Answers and errors as [`Api::split`].
+    pub async fn merge(&self, topic: TopicId, left: u32, right: u32) -> Result<OperationView, ReshardError> {
+        self.node.reshard(topic, merge_kind(left, right)).await
+    }
+
+    /// What a split would do, if it is possible now.
+    pub fn preview_split(
+        &self,
+        topic: TopicId,
+        range: u32,
+        at: Option<Partition>,
+    ) -> Result<ReshardPlan, ReshardError> {
+        let kind = self.split_kind(topic, range, at)?;
+        self.node.preview_reshard(topic, &kind)
+    }
+
+    /// What a merge would do, if it is possible now.
+    pub fn preview_merge(&self, topic: TopicId, left: u32, right: u32) -> Result<ReshardPlan, ReshardError> {
+        self.node.preview_reshard(topic, &merge_kind(left, right))
+    }
+
+    fn split_kind(
+        &self,
+        topic: TopicId,
+        range: u32,
+        at: Option<Partition>,
+    ) -> Result<OperationKind, ReshardError> {
+        let at = match at {
+            Some(at) => at,
+            None => self.node.split_point(topic, RangeId(range))?,
+        };
+        Ok(OperationKind::Split { range: RangeId(range), at })
+    }
+
+    /// A split or merge by its id; `None` when it is not known, or over for so long that it was forgotten.
+    pub fn operation(&self, id: uuid::Uuid) -> Option<OperationView> {
+        self.node.operation(id)
+    }
+
+    /// Splits and merges that run or ended not long ago, oldest first.
+    pub fn operations(&self) -> Vec<OperationView> {
+        self.node.operations()
+    }
+
+    /// Gives up a split or merge that runs; its ranges go on as they are.
+    ///
+    /// Errors: `UnknownOperation`, `Impossible` when it is over.
+    pub async fn abort_operation(&self, id: uuid::Uuid) -> Result<OperationView, ReshardError> {
+        self.node.abort_operation(id).await
+    }
+
     /// Counters for `/metrics`: (name, help, kind is a counter, labels, value).
     pub fn metrics(&self) -> Vec<Metric> {
         self.node.metrics()
@@ -391,6 +457,46 @@ impl Watch {
     pub async fn changed(&mut self) {
         self.inner.changed().await;
     }
+}
+
+fn merge_kind(left: u32, right: u32) -> OperationKind {
+    OperationKind::Merge { left: RangeId(left), right: RangeId(right) }
+}
+
+/// A split or merge, for operators.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct OperationView {
+    /// Its identity.
+    pub operation: String,
+    /// The topic that it changes.
+    #[serde(skip)]
+    pub topic: TopicId,
+    /// What it does, in words.
+    pub kind: String,
+    /// `running`, `done` or `aborted`.
+    pub state: String,
+    /// Ranges that it closed.
+    pub closed: Vec<u32>,
+    /// Ranges that it made.
+    pub created: Vec<u32>,
+    /// Why it was given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How long its partitions took no appends, ms; unknown once the node started again.
+    pub paused_ms: Option<f64>,
+    /// Broker ms.
+    pub started_at: i64,
+    /// Broker ms; the start's time while it runs.
+    pub ended_at: i64,
+}
+
+/// What a split or merge would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReshardPlan {
+    /// Ranges that it would close.
+    pub closes: Vec<u32>,
+    /// Partitions of the ranges that it would make.
+    pub creates: Vec<Span>,
 }
 
 /// One range, for operators.

@@ -124,6 +124,46 @@ pub enum TopicError {
     Control(String),
 }
 
+/// Why a split or merge was refused; nothing of it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReshardError {
+    /// No such topic.
+    #[error("no such topic")]
+    UnknownTopic,
+    /// No such range in the topic, or none any more.
+    #[error("the topic has no range {0}")]
+    UnknownRange(u32),
+    /// No such operation: never begun, or over for so long that it was forgotten.
+    #[error("there is no operation {0}")]
+    UnknownOperation(String),
+    /// Not possible with these ranges, for good: one partition only, not neighbours, a point outside.
+    #[error("{0}")]
+    Impossible(String),
+    /// Not possible now: another operation of the range runs, or no disk takes its segments.
+    #[error("{0}")]
+    Busy(String),
+    /// The control plane could not record it; try again.
+    #[error("control plane: {0}")]
+    Control(String),
+    /// The node is stopping; ask another, or again later.
+    #[error("the node is stopping")]
+    Stopping,
+}
+
+impl ReshardError {
+    /// Whether asking again helps.
+    pub fn retry(&self) -> Retry {
+        match self {
+            ReshardError::Busy(_) | ReshardError::Control(_) => Retry::After,
+            ReshardError::Stopping => Retry::Elsewhere,
+            ReshardError::UnknownTopic
+            | ReshardError::UnknownRange(_)
+            | ReshardError::UnknownOperation(_)
+            | ReshardError::Impossible(_) => Retry::No,
+        }
+    }
+}
+
 /// A partition of a topic, named in messages.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TopicPartition {

@@ -37,6 +37,9 @@ pub(super) async fn run(node: Arc<Inner>) {
             }
         }
         node.relieve();
+        if roll_away_due {
+            node.resume_operations().await;
+        }
         if retention_due {
             retained = Instant::now();
             let _layout = node.layout.lock().await;

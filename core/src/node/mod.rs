@@ -8,6 +8,7 @@ mod lineage;
 mod maintain;
 mod read;
 mod recover;
+mod reshard;
 mod roll;
 mod salvage;
 mod start;
@@ -106,7 +107,6 @@ pub enum StartError {
 pub struct Node {
     inner: Arc<Inner>,
     recovered: Vec<String>,
-    tasks: TaskTracker,
 }
 
 impl Node {
@@ -115,10 +115,9 @@ impl Node {
     /// Errors: see [`StartError`]; nothing runs then.
     pub async fn start(options: NodeOptions) -> Result<Node, StartError> {
         let (inner, recovered) = start::start(options).await?;
-        let tasks = TaskTracker::new();
-        tasks.spawn(maintain::run(inner.clone()));
-        tasks.close();
-        Ok(Node { inner, recovered, tasks })
+        inner.tasks.spawn(maintain::run(inner.clone()));
+        inner.tasks.close();
+        Ok(Node { inner, recovered })
     }
 
     /// The door.
@@ -134,7 +133,7 @@ impl Node {
     /// Drains, checkpoints, closes the disks.
     pub async fn stop(self) {
         self.inner.cancel.cancel();
-        self.tasks.wait().await;
+        self.inner.tasks.wait().await;
         self.inner.close().await;
     }
 }
@@ -144,7 +143,7 @@ impl Node {
     /// Ends as a kill would, as far as one process can: no drain, no checkpoint, no mark of a clean end.
     async fn crash(self) {
         self.inner.cancel.cancel();
-        self.tasks.wait().await;
+        self.inner.tasks.wait().await;
         assert_eq!(Arc::strong_count(&self.inner), 1, "nobody else holds the node");
     }
 }
@@ -167,6 +166,9 @@ pub(crate) struct Inner {
     pub(super) seal_passes: AtomicU64,
     pub(super) rolls: AtomicU64,
     pub(super) dropped: AtomicU64,
+    reshards: reshard::Reshards,
+    /// Background work; awaited at the stop.
+    tasks: TaskTracker,
 }
 
 impl Inner {
@@ -274,6 +276,27 @@ impl Inner {
             vec![],
             self.dropped.load(Ordering::Relaxed) as f64,
         );
+        let reshards = &self.reshards;
+        let count = |n: &AtomicU64| n.load(Ordering::Relaxed) as f64;
+        add("range_splits_total", "Splits done", true, vec![], count(&reshards.splits));
+        add("range_merges_total", "Merges done", true, vec![], count(&reshards.merges));
+        add("reshards_aborted_total", "Splits and merges given up", true, vec![], count(&reshards.aborted));
+        add(
+            "reshard_pause_seconds_total",
+            "Time in which ranges took no appends while they were split or merged",
+            true,
+            vec![],
+            count(&reshards.paused_us) / 1e6,
+        );
+        add(
+            "reshard_pause_seconds_max",
+            "Longest of these pauses since the start",
+            false,
+            vec![],
+            count(&reshards.longest_us) / 1e6,
+        );
+        let running = self.control.read().operations.values().filter(|o| !o.state.is_over()).count();
+        add("reshards_running", "Splits and merges under way", false, vec![], running as f64);
         for disk in self.storage.disks() {
             let label = || vec![("disk", disk.disk_id().to_string())];
             let stats = disk.stats();

@@ -3,9 +3,12 @@
 use super::Inner;
 use super::topic::TopicRuntime;
 use super::topics::{epochs, stamping};
-use crate::control::command::{Command, Ended, Extend};
+use crate::control::command::{self, Command, Ended, Extend};
+use crate::control::state::Range;
 use crate::control::{ControlError, propose_one};
 use crate::range::primary::{Phase, RangePrimary};
+use crate::range::segment::Segment;
+use crate::range::state::RangeState;
 use crate::types::{Address, LogletId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +25,9 @@ impl Inner {
         let state = self.control.read();
         let Some(control) = state.range(topic.id, range.id) else { return };
         let Some(open) = control.open() else { return };
+        if control.state != command::RangeState::Active {
+            return; // a split or merge ends its segment
+        }
         let version = control.version;
         range.stop_issuing(version);
         let Some(tail) = range.drain(DRAIN_MAX).await else {
@@ -41,7 +47,12 @@ impl Inner {
     }
 
     /// R4: the sequencer goes on only if the chain, read again, still has its segment open.
-    fn after_failed_roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, loglet: LogletId) {
+    pub(super) fn after_failed_roll(
+        &self,
+        topic: &TopicRuntime,
+        range: &Arc<RangePrimary>,
+        loglet: LogletId,
+    ) {
         let state = self.control.read();
         let control = state.range(topic.id, range.id);
         match control.and_then(|r| r.open().map(|open| (r.version, open.loglet))) {
@@ -108,6 +119,9 @@ impl Inner {
         let state = self.control.read();
         let control_topic = state.topics.get(&topic.id).ok_or("the topic is gone")?;
         let control = control_topic.ranges.get(&range.id).ok_or("the range is gone")?;
+        if control.state != command::RangeState::Active {
+            return Err("a split or merge of it is under way".to_owned());
+        }
         let expression = self.drive_of(control_topic);
         // Look whether there is a place to go to before anything is fenced.
         self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
@@ -120,9 +134,24 @@ impl Inner {
         self.propose_extend(topic, range, version, ended).await?;
         let state = self.control.read();
         let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
+        self.succeed(topic, range, control, folded, sealed, (tail, degraded))?;
+        tracing::info!(topic = %topic.name, range = %range.id, "range goes on in another segment");
+        Ok(())
+    }
+
+    /// Another primary of the same range goes on in its open segment, with this state and these older segments; what was
+    /// in flight is settled by where the last segment ended.
+    pub(super) fn succeed(
+        &self,
+        topic: &TopicRuntime,
+        range: &Arc<RangePrimary>,
+        control: &Range,
+        folded: RangeState,
+        sealed: Vec<Arc<Segment>>,
+        (tail, degraded): (Address, Option<(Address, Address)>),
+    ) -> Result<(), String> {
         let segment = self.open_segment(control).map_err(|e| e.to_string())?;
-        let limits = self.limits();
-        let config = topic.config.load();
+        let (limits, config) = (self.limits(), topic.config.load());
         let next =
             RangePrimary::new(topic.id, range.id, limits, stamping(&config), folded, sealed, segment.clone());
         // Nothing fails from here on: what is handed over is taken over.
@@ -130,14 +159,13 @@ impl Inner {
         next.open(segment, &epochs(control), handed_over, self.now_ms());
         topic.add(vec![next]);
         range.close(Phase::Moved);
-        tracing::info!(topic = %topic.name, range = %range.id, "range goes on in another segment");
         Ok(())
     }
 }
 
 impl RangePrimary {
     /// Waits until nothing is in flight, then gives the tail for the roll; `None` when that takes longer than `most`.
-    async fn drain(&self, most: Duration) -> Option<Address> {
+    pub(super) async fn drain(&self, most: Duration) -> Option<Address> {
         let until = tokio::time::Instant::now() + most;
         while !self.is_idle() {
             if tokio::time::timeout_at(until, self.wait_for_progress()).await.is_err() {

@@ -5,14 +5,16 @@ use super::topic::TopicRuntime;
 use super::topics::{epochs, owner, stamping};
 use super::{Inner, NodeOptions, StartError};
 use crate::config::topic::TopicConfig;
-use crate::control::command::{Command, Ended, Reply, Restart, RestartRange};
+use crate::control::command::{Command, Ended, ParentEnd, Reply, Reshard, Restart, RestartRange};
 use crate::control::local::LocalStore;
-use crate::control::state::{Range, Topic};
-use crate::control::{ControlError, Store, propose_one};
+use crate::control::reshard::child_spans;
+use crate::control::state::{Operation, OperationState, Range, Topic};
+use crate::control::{self, ControlError, Store, propose_one};
 use crate::env::{Clock, SystemClock};
 use crate::range::primary::{Known, Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
+use crate::range::{lineage, project};
 use crate::store::{DiskStore, MemoryStore, RecoveryReport, StoreConfig, TailBudget};
 use crate::types::{DiskId, LogletId, NodeId, Primary, RangeId, TopicId};
 use futures_util::StreamExt;
@@ -71,6 +73,8 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         rolls: Default::default(),
         dropped: Default::default(),
         seal_passes: Default::default(),
+        reshards: Default::default(),
+        tasks: Default::default(),
     });
     // Said at the start, not at the first topic: nothing would be served with it.
     let drive = &inner.options.config.drive;
@@ -157,11 +161,13 @@ struct Folded {
 impl Inner {
     /// Seals and folds all ranges, records the ends and the next segments in one commit, opens them (R14).
     async fn recover_ranges(self: &Arc<Self>) -> Result<usize, StartError> {
+        let resumed = self.finish_operations().await;
         let state = self.control.read();
         let all: Vec<(Arc<Topic>, Arc<Range>)> = state
             .topics
             .values()
             .flat_map(|topic| topic.live_ranges().map(|range| (topic.clone(), range.clone())))
+            .filter(|(_, range)| range.primary() != Some(self.primary))
             .collect();
         let mut folding = futures_util::stream::iter(all)
             .map(|(topic, range)| async move {
@@ -181,6 +187,7 @@ impl Inner {
         }
         drop(folding);
         self.record_restart(&folded).await?;
+        folded.extend(resumed);
         let state = self.control.read();
         let mut by_topic: HashMap<TopicId, Vec<Arc<RangePrimary>>> = HashMap::new();
         let count = folded.len();
@@ -206,7 +213,61 @@ impl Inner {
         Ok(count)
     }
 
+    /// Finishes the splits and merges that were under way: their children are opened with the other ranges. What cannot
+    /// be finished now leaves its ranges blocked, and is tried again while the node runs.
+    async fn finish_operations(&self) -> Vec<Folded> {
+        let state = self.control.read();
+        let mut children = Vec::new();
+        for operation in state.operations.values().filter(|o| !o.state.is_over()) {
+            match self.finish_operation(operation).await {
+                Ok(opened) => children.extend(opened),
+                Err(why) => {
+                    tracing::error!(operation = %operation.kind, topic = %operation.topic, why, "not finished; tried again");
+                }
+            }
+        }
+        children
+    }
+
+    async fn finish_operation(&self, operation: &Operation) -> Result<Vec<Folded>, String> {
+        let state = self.control.read();
+        let topic = state.topics.get(&operation.topic).ok_or("the topic is gone")?;
+        let (mut parents, mut states, mut lists) = (Vec::new(), Vec::new(), Vec::new());
+        for id in operation.kind.ranges() {
+            let range = topic.ranges.get(&id).ok_or("a range is gone")?;
+            let ended = if range.open().is_some() { Some(self.seal(range).await?) } else { None };
+            let sealed = self.sealed_segments(range, ended.as_ref())?;
+            states.push(self.fold_range(topic, range, &sealed).await?);
+            lists.push(self.history(topic, range, sealed)?);
+            parents.push(ParentEnd { range: id, version: range.version, ended });
+        }
+        let expression = self.drive_of(topic);
+        let count = child_spans(&operation.kind, states.iter().map(RangeState::span)).len() as u64;
+        let seeds = (0..count).map(|n| LogletId(state.counters.next_loglet + n));
+        let next = seeds.map(|seed| self.new_segment(&expression, seed)).collect::<Result<Vec<_>, _>>();
+        let next = next.map_err(|e| e.to_string())?;
+        let command = Reshard { operation: operation.id, parents, next, now: self.now_ms() };
+        let reply =
+            propose_one(&*self.control, Command::Reshard(command)).await.map_err(|e| e.to_string())?;
+        let Reply::Operation { state: OperationState::Done { created } } = reply else {
+            return Err("not the answer of a split or merge".to_owned());
+        };
+        tracing::info!(operation = %operation.kind, topic = %topic.name, ?created, "finished at the start");
+        let state = self.control.read();
+        let topic = state.topics.get(&operation.topic).ok_or("the topic is gone")?;
+        let child = |id| {
+            let range = topic.ranges.get(id).ok_or("a child is gone")?.clone();
+            let inherited = project::inherit(range.span, &states).map_err(|e| e.to_string())?;
+            let sealed = lineage::inherit(range.span, lists.iter().map(|list: &Vec<_>| list.as_slice()));
+            Ok(Folded { topic: topic.id, range, ended: None, sealed, state: inherited })
+        };
+        created.iter().map(child).collect()
+    }
+
     async fn seal_and_fold(&self, topic: &Topic, range: &Arc<Range>) -> Result<Folded, String> {
+        if range.state == control::state::RangeState::Fencing {
+            return Err("a split or merge of it could not be finished".to_owned());
+        }
         let ended = if range.open().is_some() { Some(self.seal(range).await?) } else { None };
         let own = self.sealed_segments(range, ended.as_ref())?;
         let state = self.fold_range(topic, range, &own).await?;

@@ -1,5 +1,6 @@
 mod lineage;
 mod parking;
+mod reshard;
 
 use super::{Node, NodeOptions};
 use crate::api::batch::BatchHead;

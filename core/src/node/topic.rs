@@ -2,7 +2,7 @@
 
 use crate::config::topic::TopicConfig;
 use crate::range::primary::RangePrimary;
-use crate::types::{Partition, TopicId};
+use crate::types::{Partition, RangeId, TopicId};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
@@ -40,6 +40,15 @@ impl TopicRuntime {
         let ranges = self.ranges.load();
         let at = ranges.partition_point(|r| r.span.last < partition);
         ranges.get(at).filter(|r| r.span.contains(partition)).cloned()
+    }
+
+    /// Puts the ranges `new` in the place of those of the ids `closed`, at once for everybody who looks.
+    pub(super) fn replace(&self, closed: &[RangeId], new: Vec<Arc<RangePrimary>>) {
+        let mut ranges = Vec::clone(&self.ranges.load());
+        ranges.retain(|range| !closed.contains(&range.id));
+        ranges.extend(new);
+        ranges.sort_by_key(|r| r.span.first);
+        self.ranges.store(Arc::new(ranges));
     }
 
     /// Adds ranges, each in place of one of the same id.

@@ -1,0 +1,192 @@
+//! Splits and merges on a real node: producers and readers go on, offsets and sequences survive, also a crash at any step.
+
+use super::*;
+use crate::api::OperationView;
+use crate::control::command::{BeginReshard, Command};
+use crate::control::propose_one;
+use crate::control::state::OperationKind;
+use crate::error::ReshardError;
+use crate::testing::rng::Rng;
+use crate::types::RangeId;
+use std::sync::atomic::AtomicI64;
+use uuid::Uuid;
+
+fn small() -> Vec<(&'static str, &'static str)> {
+    vec![("segment.roll.bytes", "256KiB"), ("extent.bytes", "256KiB"), ("memory.tail.bytes", "64KiB")]
+}
+
+/// (id, first, last) of the active ranges.
+fn layout(node: &Node, topic: TopicId) -> Vec<(u32, i32, i32)> {
+    let all = node.api().range_stats(topic);
+    all.iter().filter(|r| r.state == "active").map(|r| (r.id, r.first, r.last)).collect()
+}
+
+fn done(view: &OperationView, closed: &[u32], created: &[u32]) {
+    assert_eq!(view.state, "done", "{view:?}");
+    assert_eq!((view.closed.as_slice(), view.created.as_slice()), (closed, created));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn offsets_sequences_and_reads_go_on_through_split_and_merge_and_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start(options(&[dir.path()], &small())).await.expect("starts");
+    let id = topic(&node, "t", 4, &[]).await;
+    let api = node.api();
+    for i in 0..5 {
+        append(&node, id, (0..4).map(|p| batch(p, 1, Some((7, 0, i)), 100, &format!("{p}/{i}"))).collect())
+            .await;
+    }
+    let epoch = api.offsets(TopicPartition { topic: id, partition: 2 }).expect("known").leader_epoch;
+    done(&api.split(id, 0, Some(1)).await.expect("split"), &[0], &[1, 2]);
+    assert_eq!(layout(&node, id), [(1, 0, 0), (2, 1, 3)]);
+    // A duplicate of what the parent took is answered with its offset, the next sequence goes on.
+    let again = append(&node, id, vec![batch(2, 1, Some((7, 0, 4)), 100, "2/4")]).await;
+    assert_eq!(base(&again[0]), 4);
+    let next = append(&node, id, vec![batch(2, 1, Some((7, 0, 5)), 100, "2/5")]).await;
+    assert_eq!(base(&next[0]), 5);
+    let gap = append(&node, id, vec![batch(2, 1, Some((7, 0, 9)), 100, "gap")]).await;
+    assert!(matches!(gap[0], Appended::Err(AppendError::OutOfOrderSequence { .. })));
+    done(&api.split(id, 2, Some(3)).await.expect("split"), &[2], &[3, 4]);
+    done(&api.merge(id, 1, 3).await.expect("merge"), &[1, 3], &[5]);
+    assert_eq!(layout(&node, id), [(5, 0, 2), (4, 3, 3)]);
+    let next = append(&node, id, vec![batch(2, 1, Some((7, 0, 6)), 100, "2/6")]).await;
+    assert_eq!(base(&next[0]), 6);
+    let now = api.offsets(TopicPartition { topic: id, partition: 2 }).expect("known").leader_epoch;
+    assert_eq!(now, epoch, "the owner did not change");
+    let expected: Vec<(i64, Vec<u8>)> = (0..7).map(|i| (i, format!("2/{i}").into_bytes())).collect();
+    assert_eq!(read_all(&node, id, 2, 0).await, expected);
+    drop(api);
+    for crash in [true, false, true] {
+        if crash {
+            node.crash().await;
+        } else {
+            node.stop().await;
+        }
+        node = Node::start(options(&[dir.path()], &small())).await.expect("starts again");
+        assert_eq!(layout(&node, id), [(5, 0, 2), (4, 3, 3)]);
+        assert_eq!(read_all(&node, id, 2, 0).await, expected);
+        assert_eq!(read_all(&node, id, 2, 3).await, expected[3..]);
+        let again = append(&node, id, vec![batch(2, 1, Some((7, 0, 6)), 100, "2/6")]).await;
+        assert_eq!(base(&again[0]), 6, "still a duplicate");
+    }
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_done_is_refused_and_says_why() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 3, &[]).await;
+    let api = node.api();
+    assert!(matches!(api.split(id, 9, None).await, Err(ReshardError::UnknownRange(9))));
+    assert!(matches!(api.split(id, 0, Some(3)).await, Err(ReshardError::Impossible(_))));
+    assert!(matches!(api.split(TopicId(Uuid::nil()), 0, None).await, Err(ReshardError::UnknownTopic)));
+    let plan = api.preview_split(id, 0, Some(1)).expect("possible");
+    assert_eq!((plan.closes, plan.creates.len()), (vec![0], 2));
+    assert_eq!(layout(&node, id).len(), 1, "a preview changes nothing");
+    done(&api.split(id, 0, Some(1)).await.expect("split"), &[0], &[1, 2]);
+    assert!(matches!(api.split(id, 0, Some(1)).await, Err(ReshardError::Busy(_))), "closed");
+    let single = api.split(id, 1, None).await.expect_err("one partition");
+    assert_eq!(single.to_string(), "range r1 holds partition 0 only; a range is split between partitions");
+    assert!(matches!(api.merge(id, 2, 1).await, Err(ReshardError::Impossible(_))));
+    assert_eq!(api.operations().len(), 1);
+    node.stop().await;
+}
+
+/// A driver that dies after the intent: the next start finishes the operation, or the running node's pass does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intent_that_nobody_carries_out_is_finished() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &small())).await.expect("starts");
+    let id = topic(&node, "t", 4, &[]).await;
+    append(&node, id, (0..4).map(|p| batch(p, 1, None, 1, &format!("{p}"))).collect()).await;
+    let intent = |kind| {
+        let begin = BeginReshard { operation: Uuid::new_v4(), topic: id, kind, now: 0 };
+        Command::BeginReshard(begin)
+    };
+    let split = intent(OperationKind::Split { range: RangeId(0), at: 2 });
+    propose_one(&*node.inner.control, split).await.expect("recorded");
+    node.crash().await;
+    let node = Node::start(options(&[dir.path()], &small())).await.expect("starts again");
+    assert_eq!(layout(&node, id), [(1, 0, 1), (2, 2, 3)]);
+    let merge = intent(OperationKind::Merge { left: RangeId(1), right: RangeId(2) });
+    propose_one(&*node.inner.control, merge).await.expect("recorded");
+    let until = soon();
+    while layout(&node, id) != [(3, 0, 3)] {
+        assert!(Instant::now() < until, "{:?}", node.api().operations());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for p in 0..4 {
+        assert_eq!(read_all(&node, id, p, 0).await, [(0, format!("{p}").into_bytes())]);
+        assert_eq!(base(&append(&node, id, vec![batch(p, 1, None, 1, "more")]).await[0]), 1);
+    }
+    node.stop().await;
+}
+
+/// Producers with several batches in flight, readers behind them, and a random layout that never rests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_and_readers_notice_nothing_while_ranges_split_and_merge() {
+    const PARTITIONS: i32 = 8;
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start(options(&[dir.path()], &small())).await.expect("starts");
+    let id = topic(&node, "t", PARTITIONS, &[]).await;
+    let mut sequences = [0i32; PARTITIONS as usize];
+    for round in 0..3u64 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let reshards = {
+            let (api, stop) = (node.api(), stop.clone());
+            tokio::spawn(async move {
+                let mut rng = Rng::new(round + 1);
+                let mut done = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let ranges: Vec<_> =
+                        api.range_stats(id).into_iter().filter(|r| r.state == "active").collect();
+                    let at = rng.below(ranges.len());
+                    let outcome = match (rng.below(2), ranges.get(at + 1)) {
+                        (0, Some(right)) => api.merge(id, ranges[at].id, right.id).await,
+                        _ if ranges[at].first == ranges[at].last => continue,
+                        _ => api.split(id, ranges[at].id, None).await,
+                    };
+                    assert_eq!(outcome.expect("possible").state, "done");
+                    done += 1;
+                }
+                done
+            })
+        };
+        let producers: Vec<_> = (0..PARTITIONS)
+            .map(|p| {
+                let api = node.api();
+                let from = sequences[p as usize];
+                tokio::spawn(async move {
+                    for i in (from..from + 60).step_by(3) {
+                        let mut flying = Vec::new();
+                        for n in i..i + 3 {
+                            let one = batch(p, 1, Some((9 + i64::from(p), 0, n)), 1, &format!("{p}/{n}"));
+                            flying.push((n, api.append(id, vec![one], soon()).await));
+                        }
+                        for (n, pending) in flying {
+                            assert_eq!(base(&pending.wait(soon()).await[0]), i64::from(n));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let read = Arc::new(AtomicI64::new(0));
+        for producer in producers {
+            producer.await.expect("every append succeeds");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let reshards = reshards.await.expect("every split and merge succeeds");
+        assert!(reshards > 3, "{reshards} splits and merges");
+        for p in 0..PARTITIONS {
+            sequences[p as usize] += 60;
+            let expected: Vec<(i64, Vec<u8>)> =
+                (0..sequences[p as usize]).map(|n| (i64::from(n), format!("{p}/{n}").into_bytes())).collect();
+            assert_eq!(read_all(&node, id, p, 0).await, expected);
+            read.fetch_add(expected.len() as i64, Ordering::Relaxed);
+        }
+        node.crash().await;
+        node = Node::start(options(&[dir.path()], &small())).await.expect("starts again");
+    }
+    node.stop().await;
+}
