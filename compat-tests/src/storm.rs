@@ -30,18 +30,21 @@ const ALIVE_MS_MAX: u64 = 1_200;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Counters of the broker's work that a storm shows, by metric name; the first ones must move, as [`required`] says.
-pub const WORK: [(&str, &str); 5] = [
+pub const WORK: [(&str, &str); 8] = [
     ("segments rolled", "rangeway_segment_rolls_total"),
     ("checkpoints", "rangeway_checkpoints_total"),
     ("extents recycled", "rangeway_extents_recycled_total"),
     ("segments dropped", "rangeway_segments_dropped_total"),
+    ("chunks written", "rangeway_chunks_written_total"),
+    ("extents rewritten", "rangeway_extents_rewritten_total"),
+    ("bytes rewritten", "rangeway_rewritten_bytes_total"),
     ("duplicates answered", "rangeway_duplicate_batches_total"),
 ];
 
-/// How many of [`WORK`] a storm of so many kills must have come to: a short one writes too little to free an extent.
+/// How many of [`WORK`] a storm of so many kills must have come to: a short one writes too little to free or rewrite an extent.
 fn required(kills: u32) -> &'static [(&'static str, &'static str)] {
     const LONG_KILLS: u32 = 50;
-    if kills < LONG_KILLS { &WORK[..2] } else { &WORK[..4] }
+    if kills < LONG_KILLS { &WORK[..2] } else { &WORK[..7] }
 }
 
 /// Settings under which a short storm comes to rolls, flushes, checkpoints, recycling and retention.
@@ -51,6 +54,8 @@ pub fn small_sizes(kind: BrokerKind) -> Vec<(String, String)> {
             ("extent.bytes", "1048576"),
             ("segment.roll.bytes", "4194304"),
             ("memory.tail.bytes", "1048576"),
+            ("journal.bytes", "4194304"),
+            ("chunk.bytes", "131072"),
             ("checkpoint.bytes", "1048576"),
             ("retention.check.ms", "200"),
         ],
@@ -76,7 +81,7 @@ pub struct Plan {
     pub rate: u64,
     /// The broker's settings.
     pub settings: Vec<(String, String)>,
-    /// Fail when the broker's counters show no roll or checkpoint; over a long storm, no recycled extent either.
+    /// Fail when the broker's counters show no roll or checkpoint; over a long storm, no recycled extent and no chunk either.
     pub require_roll: bool,
     /// Run `rangeway verify` on the data at the end.
     pub verify: bool,

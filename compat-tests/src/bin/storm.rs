@@ -25,7 +25,7 @@ struct Arguments {
     /// Settings of the broker, replacing the small sizes that a storm sets by default
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Fail when no segment was rolled or no checkpoint written; from 50 kills on, no extent recycled either
+    /// Fail when no segment was rolled or no checkpoint written; from 50 kills on, no extent recycled or rewritten either
     #[arg(long)]
     require_roll: bool,
     /// Leave out `rangeway verify` at the end

@@ -115,6 +115,10 @@ node_config! {
         "Memory for recent records, from which consumers that keep up are served.";
     "extent.bytes" extent_bytes: u64 = 64 * MIB as u64, Kind::Bytes { min: SIZE_MIN, max: 4 * GIB },
         "Size of a journal file.";
+    "journal.bytes" journal_bytes: Option<u64> = None, SIZE,
+        "Journal files of a disk whose records lie scattered may take so much; beyond, the oldest are rewritten, clustered by partition. Appends never wait for that. auto: the lesser of 4 GiB and 5 % of the disk, and at least two journal files.";
+    "chunk.bytes" chunk_bytes: u64 = 4 * MIB as u64, Kind::Bytes { min: SIZE_MIN, max: GIB },
+        "Largest write while scattered records are rewritten, and the memory for it.";
     "disk.reserve.bytes" disk_reserve_bytes: Option<u64> = None, SIZE,
         "Space of a disk that records may not take: below it appends are refused. auto: the greater of 256 MiB and 2 % of the disk.";
     "checkpoint.bytes" checkpoint_bytes: u64 = 64 * MIB as u64, SIZE,
@@ -153,7 +157,17 @@ impl NodeConfig {
             let why = format!("message.max.bytes ({message}) must be below request.max.bytes ({request})");
             return Err(ConfigError::Conflict(why));
         }
+        let (extent, journal) = (self.extent_bytes, self.journal_bytes);
+        if let Some(journal) = journal.filter(|journal| *journal < 2 * extent) {
+            let why = format!("journal.bytes ({journal}) must be at least twice extent.bytes ({extent})");
+            return Err(ConfigError::Conflict(why));
+        }
         Ok(())
+    }
+
+    /// `journal.bytes` on a disk of this size; at least two extents.
+    pub fn journal_bytes_of(&self, disk: u64) -> u64 {
+        self.journal_bytes.unwrap_or((4 * GIB as u64).min(disk / 20)).max(2 * self.extent_bytes)
     }
 
     /// `disk.reserve.bytes` on a disk of this size.
@@ -259,13 +273,13 @@ mod tests {
         let mut config = NodeConfig::default();
         config.set("extent.bytes", "1MiB").unwrap();
         config.set("retention.ms", "2d").unwrap();
-        config.set("disk.reserve.bytes", "16 MiB").unwrap();
+        config.set("journal.bytes", "16 MiB").unwrap();
         config.set("drive", "striped(2, disk)").unwrap();
         let shown = |name| find(name).unwrap().value(&config);
         assert_eq!(shown("extent.bytes"), "1048576");
         assert_eq!(shown("retention.ms"), "172800000");
-        assert_eq!(shown("disk.reserve.bytes"), "16777216");
-        assert_eq!(config.disk_reserve_bytes_of(0), 16 << 20);
+        assert_eq!(shown("journal.bytes"), "16777216");
+        assert_eq!(config.journal_bytes_of(0), 16 << 20);
         assert!(matches!(config.drive, DriveExpr::Striped { .. }));
         assert_eq!(find("extent.bytes").unwrap().variable(), "RANGEWAY_EXTENT__BYTES");
     }
@@ -291,6 +305,9 @@ mod tests {
     #[test]
     fn settings_that_contradict_each_other_are_named() {
         let mut config = NodeConfig::default();
+        config.set("journal.bytes", "1MiB").unwrap();
+        assert!(config.check().unwrap_err().to_string().contains("extent.bytes (67108864)"));
+        let mut config = NodeConfig::default();
         config.set("request.max.bytes", "1MiB").unwrap();
         assert!(config.check().unwrap_err().to_string().contains("message.max.bytes (1048588)"));
     }
@@ -298,6 +315,8 @@ mod tests {
     #[test]
     fn auto_follows_the_machine_within_bounds() {
         let config = NodeConfig::default();
+        assert_eq!(config.journal_bytes_of(1 << 40), 4 << 30);
+        assert_eq!(config.journal_bytes_of(1 << 20), 128 << 20, "two extents at least");
         assert_eq!(config.disk_reserve_bytes_of(1 << 30), 256 << 20);
         assert_eq!(config.disk_reserve_bytes_of(100 << 40), 2 << 40);
     }

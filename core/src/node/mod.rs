@@ -315,6 +315,18 @@ impl Inner {
                 ("extents_spare", "Extents ready for reuse", false, stats.extents_spare),
                 ("extents_recycled_total", "Extents reused", true, stats.recycled),
                 ("damaged_places", "Entries and files found damaged", false, disk.damage().len() as u64),
+                ("extents_adopted", "Closed extents that stay as they are", false, stats.adopted),
+                (
+                    "extents_scattered_bytes",
+                    "Bytes of closed extents that are not adopted; beyond journal_bytes the oldest are rewritten",
+                    false,
+                    stats.scattered_bytes,
+                ),
+                ("journal_bytes", "Setting journal.bytes of this disk", false, stats.journal_bytes),
+                ("chunks", "Chunk files that hold data", false, stats.chunks),
+                ("chunks_written_total", "Chunk files written", true, stats.chunks_written),
+                ("extents_rewritten_total", "Extents rewritten into chunks", true, stats.extents_rewritten),
+                ("rewritten_bytes_total", "Bytes rewritten into chunks", true, stats.rewritten),
             ] {
                 add(name, help, counter, label(), value as f64);
             }

@@ -28,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 pub(super) const CONTROL_FILE: &str = "control.redb";
 /// Ranges that are folded at the same time.
 const FOLDS_AT_ONCE: usize = 16;
-const RESERVE_AUTO_MIN: u64 = 256 << 20;
 const CLOSE_MAX: Duration = Duration::from_secs(8);
 
 pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<String>), StartError> {
+    raise_open_files();
     let node = NodeId(options.node_id);
     let tail = TailBudget::new(usize::try_from(options.config.memory_tail_bytes).unwrap_or(usize::MAX));
     let (disks, reports) = open_disks(&options, &tail).await?;
@@ -89,10 +89,13 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         .zip(&inner.options.data)
         .flat_map(|(report, dir)| {
             let found = format!(
-                "{}: {} extents ({} read whole), {} entries, {} bytes of an unfinished write cut",
+                "{}: {} extents ({} read whole), {} chunks ({} unfinished deleted), {} entries, {} bytes of an \
+                 unfinished write cut",
                 dir.display(),
                 report.extents,
                 report.scanned,
+                report.chunks,
+                report.unfinished_chunks,
                 report.entries,
                 report.torn_bytes
             );
@@ -104,6 +107,19 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     Ok((inner, lines))
 }
 
+/// Raises the limit of open files to what the system allows: each extent and chunk is an open file.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("open files stay limited: {e}");
+    }
+}
+
 async fn open_disks(
     options: &NodeOptions,
     tail: &Arc<TailBudget>,
@@ -111,16 +127,16 @@ async fn open_disks(
     let mut cluster_id = None;
     let (mut disks, mut reports) = (Vec::new(), Vec::new());
     for dir in &options.data {
+        let disk = disk_bytes(dir);
         let config = StoreConfig {
             dir: dir.clone(),
             cluster_id,
             node_id: NodeId(options.node_id),
             extent_bytes: options.config.extent_bytes,
             tail_bytes: tail.clone(),
-            reserve_bytes: options
-                .config
-                .disk_reserve_bytes
-                .unwrap_or_else(|| share(dir, 50, RESERVE_AUTO_MIN, u64::max)),
+            journal_bytes: options.config.journal_bytes_of(disk),
+            chunk_bytes: usize::try_from(options.config.chunk_bytes).unwrap_or(usize::MAX),
+            reserve_bytes: options.config.disk_reserve_bytes_of(disk),
             #[cfg(test)]
             faults: options.faults.0.get(dir).cloned(),
             #[cfg(not(test))]
@@ -136,13 +152,10 @@ async fn open_disks(
     Ok((disks, reports))
 }
 
-/// One `part`th of the disk that holds `dir`, bounded by `bound`.
-fn share(dir: &Path, part: u64, bound: u64, choose: fn(u64, u64) -> u64) -> u64 {
+/// Size of the disk that holds `dir`, in bytes; 0 when the system does not say.
+fn disk_bytes(dir: &Path) -> u64 {
     let existing = dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("."));
-    match rustix::fs::statvfs(existing) {
-        Ok(disk) => choose(disk.f_blocks.saturating_mul(disk.f_frsize) / part, bound),
-        Err(_) => bound,
-    }
+    rustix::fs::statvfs(existing).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StartError> {

@@ -91,6 +91,7 @@ fn finding(found: store::Finding) -> Finding {
         store::FindingKind::Group => "group",
         store::FindingKind::Entry => "entry",
         store::FindingKind::Directory => "directory",
+        store::FindingKind::Chunk => "chunk",
         store::FindingKind::LeafTable => "leaf table",
         store::FindingKind::Unknown => "unknown file",
     };

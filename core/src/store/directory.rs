@@ -1,13 +1,13 @@
-//! An extent's directory: where every entry of a closed extent lies, in pages that are read when they are needed.
+//! The directory of a closed extent or of a chunk: where every entry lies, in pages that are read when they are needed.
 //!
 //! ```text
-//! page 0 header | leaf rows | partition rows | order rows | entry rows       rows never cross a page
+//! page 0 header | leaf rows | partition rows | order rows | entry rows | entry headers (chunks)   rows never cross a page
 //! ```
 //! Each page ends in a checksum over itself, the extent's number and its own. Entry rows are sorted by (leaf, address);
 //! order rows name entry rows by (leaf, partition, address). In memory a closed extent costs one [`Summary`] per leaf.
 
 use crate::codec::crc32c;
-use crate::codec::entry::EntryKind;
+use crate::codec::entry::{ENTRY_HEADER_LEN, EntryKind};
 use crate::drive::ReadError;
 use crate::store::extent::Extent;
 use crate::store::format::{BLOCK, VERSION, u16_at, u32_at, u64_at};
@@ -29,6 +29,8 @@ const ORDER_ROW: usize = 4;
 const ENTRY_ROW: usize = 56;
 const FENCED: u8 = 1;
 const DISCARDED: u8 = 2;
+/// At byte 5 of a chunk's directory.
+const CHUNK: u8 = 1;
 /// Bytes of directory pages kept in memory, for all extents of a disk.
 const CACHE_BYTES: u64 = 8 << 20;
 
@@ -64,6 +66,12 @@ impl Summary {
         self.kinds & (1 << (kind as u8)) != 0
     }
 
+    /// Whether all entries are of the whole range, none of a partition.
+    pub(crate) fn holds_whole_range_only(&self) -> bool {
+        self.entries > 0
+            && ![EntryKind::Data, EntryKind::Control, EntryKind::Snapshot].iter().any(|k| self.holds_kind(*k))
+    }
+
     /// Whether every address between the lowest and the highest is there.
     pub(crate) fn is_contiguous(&self) -> bool {
         self.entries > 0
@@ -79,13 +87,18 @@ pub(crate) struct LeafPart {
     pub(crate) discarded: bool,
     pub(crate) trim: u64,
     pub(crate) index: Arc<LeafIndex>,
+    /// Of a chunk: the encoded header of each entry, in the order of the index.
+    pub(crate) headers: Vec<[u8; ENTRY_HEADER_LEN]>,
 }
 
 /// Head of a directory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryHeader {
     pub(crate) disk: DiskId,
+    /// Identity of its file: an extent's number, or a chunk's (see [`crate::store::chunk`]).
     pub(crate) extent: u64,
+    /// Of a chunk: numbers of the first and the last extent in whose place it stands.
+    pub(crate) covers: Option<(u64, u64)>,
     pub(crate) first_group: u64,
     /// One above the extent's last group that counts.
     pub(crate) end_group: u64,
@@ -103,6 +116,7 @@ enum Section {
     Partitions,
     Order,
     Entries,
+    Headers,
 }
 
 impl Section {
@@ -112,6 +126,7 @@ impl Section {
             Section::Partitions => PARTITION_ROW,
             Section::Order => ORDER_ROW,
             Section::Entries => ENTRY_ROW,
+            Section::Headers => ENTRY_HEADER_LEN,
         }
     }
     fn per_page(self) -> u32 {
@@ -125,6 +140,8 @@ impl DirectoryHeader {
             Section::Leaves => self.leaves,
             Section::Partitions => self.partitions,
             Section::Order | Section::Entries => self.entries,
+            Section::Headers if self.covers.is_some() => self.entries,
+            Section::Headers => 0,
         }
     }
 
@@ -134,13 +151,14 @@ impl DirectoryHeader {
             Section::Partitions => &[Section::Leaves],
             Section::Order => &[Section::Leaves, Section::Partitions],
             Section::Entries => &[Section::Leaves, Section::Partitions, Section::Order],
+            Section::Headers => &[Section::Leaves, Section::Partitions, Section::Order, Section::Entries],
         };
         1 + before.iter().map(|s| self.rows(*s).div_ceil(s.per_page())).sum::<u32>()
     }
 
     /// How many pages the directory has.
     pub(crate) fn pages(&self) -> u32 {
-        self.first_page(Section::Entries) + self.entries.div_ceil(Section::Entries.per_page())
+        self.first_page(Section::Headers) + self.rows(Section::Headers).div_ceil(Section::Headers.per_page())
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -155,6 +173,11 @@ impl DirectoryHeader {
         b[56..60].copy_from_slice(&self.leaves.to_le_bytes());
         b[60..64].copy_from_slice(&self.partitions.to_le_bytes());
         b[64..68].copy_from_slice(&self.entries.to_le_bytes());
+        if let Some((first, last)) = self.covers {
+            b[5] = CHUNK;
+            b[72..80].copy_from_slice(&first.to_le_bytes());
+            b[80..88].copy_from_slice(&last.to_le_bytes());
+        }
         b
     }
 
@@ -169,6 +192,10 @@ impl DirectoryHeader {
             Some(DirectoryHeader {
                 disk: DiskId(Uuid::from_bytes(*b.get(8..)?.first_chunk::<16>()?)),
                 extent: u64_at(b, 24)?,
+                covers: match *b.get(5)? {
+                    CHUNK => Some((u64_at(b, 72)?, u64_at(b, 80)?)),
+                    _ => None,
+                },
                 first_group: u64_at(b, 32)?,
                 end_group: u64_at(b, 40)?,
                 data_end: u64_at(b, 48)?,
@@ -248,6 +275,7 @@ fn entry_of(r: &[u8]) -> Option<IndexEntry> {
         payload_len: u32_at(r, 44)?,
         kind: EntryKind::from_u8(*r.get(48)?)?,
         flags: *r.get(49)?,
+        row: 0,
     })
 }
 
@@ -341,6 +369,10 @@ pub(crate) fn encode(
         part.index.entries().iter().for_each(|e| w.row(&entry_row(e)));
     }
     w.end_page();
+    for part in parts {
+        part.headers.iter().for_each(|h| w.row(h));
+    }
+    w.end_page();
     (w.bytes, header, summaries)
 }
 
@@ -395,7 +427,7 @@ impl Directories {
     }
 
     fn page(&self, extent: &Extent, number: u32) -> Result<Page, ReadError> {
-        if let Some(page) = self.pages.get(&(extent.number, number)) {
+        if let Some(page) = self.pages.get(&(extent.key, number)) {
             return Ok(page);
         }
         let path = path_of(&extent.path);
@@ -403,12 +435,12 @@ impl Directories {
         File::open(&path)
             .and_then(|f| f.read_exact_at(&mut bytes, u64::from(number) * PAGE as u64))
             .map_err(|e| ReadError::Unavailable(format!("{} page {number}: {e}", path.display())))?;
-        if !page_is_good(&bytes, extent.number, number) {
+        if !page_is_good(&bytes, extent.key, number) {
             let what = format!("{} page {number}: checksum differs", path.display());
             return Err(ReadError::Damaged(what));
         }
         let page: Page = bytes.into();
-        self.pages.insert((extent.number, number), page.clone());
+        self.pages.insert((extent.key, number), page.clone());
         Ok(page)
     }
 
@@ -446,7 +478,17 @@ impl Directories {
 
     /// Entry `i` of a leaf, in address order.
     pub(crate) fn entry(&self, extent: &Extent, leaf: &Summary, i: u32) -> Result<IndexEntry, ReadError> {
-        self.row(extent, Section::Entries, leaf.entries_at.saturating_add(i), entry_of)
+        self.entry_row(extent, leaf.entries_at.saturating_add(i))
+    }
+
+    /// Entry row `row` of the whole directory.
+    pub(crate) fn entry_row(&self, extent: &Extent, row: u32) -> Result<IndexEntry, ReadError> {
+        self.row(extent, Section::Entries, row, |r| Some(IndexEntry { row, ..entry_of(r)? }))
+    }
+
+    /// The encoded header of the entry in entry row `row` of a chunk's directory.
+    pub(crate) fn header(&self, chunk: &Extent, row: u32) -> Result<[u8; ENTRY_HEADER_LEN], ReadError> {
+        self.row(chunk, Section::Headers, row, |r| r.first_chunk().copied())
     }
 
     /// Index of the first entry of a leaf for which `before` does not hold.
@@ -502,7 +544,7 @@ impl Directories {
         i: u32,
     ) -> Result<IndexEntry, ReadError> {
         let at = self.row(extent, Section::Order, row.at.saturating_add(i), |r| u32_at(r, 0))?;
-        self.row(extent, Section::Entries, at, entry_of)
+        self.entry_row(extent, at)
     }
 
     /// Index of a partition's first entry whose last offset is at or above `from`.

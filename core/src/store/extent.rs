@@ -1,4 +1,4 @@
-//! Extent files: names, creation, the pin that keeps one from being recycled.
+//! Extent and chunk files: names, creation, the pin that keeps one from being recycled.
 
 use crate::store::directory::DirectoryHeader;
 use crate::store::file::Faults;
@@ -9,16 +9,26 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Directory of the extents, under the data directory.
 pub(crate) const EXTENTS: &str = "extents";
 
-/// An extent that holds data. Whoever holds the `Arc` pins it.
+/// Mean payload bytes of a partition in an extent from which on it is data as it is.
+const ADOPTED_RUN_MIN: u64 = 128 << 10;
+/// Bit of [`Extent::key`] that tells chunks from extents.
+pub(crate) const CHUNK_KEY: u64 = 1 << 63;
+
+/// An extent that holds data, or a chunk that stands in the place of some. Whoever holds the `Arc` pins it.
 #[derive(Debug)]
 pub(crate) struct Extent {
+    /// Orders extents and chunks; a chunk has the number of the last extent in whose place it stands.
     pub(crate) number: u64,
+    /// First extent in whose place it stands; an extent's own number.
+    pub(crate) first: u64,
+    /// Which file it is, also while an extent and the chunk made of it live side by side.
+    pub(crate) key: u64,
     pub(crate) path: PathBuf,
     /// Opened for buffered reads.
     pub(crate) file: Arc<File>,
@@ -29,12 +39,29 @@ pub(crate) struct Extent {
     pub(crate) directory: OnceLock<DirectoryHeader>,
     /// A bit per block: the entry of at least a block's size that begins there was checked in this process.
     checked: OnceLock<Box<[AtomicU64]>>,
+    /// Payload bytes, once it has a directory.
+    pub(crate) payload: AtomicU64,
+    /// Cannot be rewritten: an entry in it is damaged.
+    pub(crate) stuck: AtomicBool,
 }
 
 impl Extent {
     pub(crate) fn new(number: u64, path: PathBuf, file: File, len: u64) -> Extent {
+        Extent::with_key(number, (number, number), path, file, len)
+    }
+
+    /// A chunk in the place of the extents `covers`, first to last.
+    pub(crate) fn chunk(sequence: u64, covers: (u64, u64), path: PathBuf, file: File, len: u64) -> Extent {
+        Extent::with_key(CHUNK_KEY | sequence, covers, path, file, len)
+    }
+
+    fn with_key(key: u64, (first, number): (u64, u64), path: PathBuf, file: File, len: u64) -> Extent {
         Extent {
             number,
+            first,
+            key,
+            payload: AtomicU64::new(0),
+            stuck: AtomicBool::new(false),
             path,
             file: Arc::new(file),
             len,
@@ -42,6 +69,22 @@ impl Extent {
             directory: OnceLock::new(),
             checked: OnceLock::new(),
         }
+    }
+
+    pub(crate) fn is_chunk(&self) -> bool {
+        self.key & CHUNK_KEY != 0
+    }
+
+    /// Whether it is an extent that stays as it is: its partitions lie in large runs.
+    pub(crate) fn is_adopted(&self) -> bool {
+        let runs = self.directory.get().map_or(0, |d| u64::from(d.partitions));
+        let payload = self.payload.load(Ordering::Relaxed);
+        !self.is_chunk() && payload.checked_div(runs).is_some_and(|mean| mean >= ADOPTED_RUN_MIN)
+    }
+
+    /// Whether it is a closed extent that is not adopted.
+    pub(crate) fn is_scattered(&self) -> bool {
+        !self.is_chunk() && self.directory.get().is_some() && !self.is_adopted()
     }
 
     fn bit(position: u32) -> (usize, u64) {

@@ -26,12 +26,28 @@ pub enum Fault {
     Full,
 }
 
+/// A step of a rewrite of extents into a chunk.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum RewriteStep {
+    /// A piece of the chunk is to be written.
+    Piece,
+    /// The chunk's bytes are on the disk; it is to be registered by its directory.
+    Register,
+    /// The chunk counts; the extents are to be recycled.
+    Recycle,
+}
+
 /// Decides the fate of writes and the space of the file system, in tests.
 pub trait Faults: Send + Sync {
     /// Asked before each durable write of an extent.
     fn write(&self, len: usize) -> Fault;
     /// Asked before an extent is allocated; `true`: the file system is full.
     fn allocate_fails(&self) -> bool {
+        false
+    }
+    /// Asked before each step of a rewrite; `true`: all rewriting ends there and leaves behind what there is, as if the
+    /// process were killed.
+    fn rewrite_ends(&self, _step: RewriteStep) -> bool {
         false
     }
     /// Replaces the file system's free bytes.

@@ -2,11 +2,13 @@
 //!
 //! A control byte of the input, in a place that the layout leaves unused, says what is *not* mended: 0 mends all.
 
+use super::chunk::{ChunkHeader, header_of};
 use super::directory::{self, Directories};
-use super::extent::Extent;
+use super::extent::{CHUNK_KEY, Extent};
 use super::format::{
     BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, RECORD_HEADER_LEN, RecordHeader, RecordKind, align_up,
 };
+use super::leaf::{read_encoded, verify_entry};
 use super::leaf_table::LeafTable;
 use super::recovery::{Found, scan};
 use super::superblock::Superblock;
@@ -173,7 +175,8 @@ fn memory_file(head: &[u8], body: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// An extent's directory, the leaf table and the superblock: the first input byte says which.
+/// A directory of an extent or of a chunk, a chunk's header, the leaf table, the superblock: the first input byte says
+/// which.
 ///
 /// Panics when a decoder does.
 pub fn directory(data: &[u8]) {
@@ -182,7 +185,11 @@ pub fn directory(data: &[u8]) {
     match first % 4 {
         0 => leaf_table(rest),
         1 => superblock(rest),
-        _ => extent_directory(rest),
+        2 => file_directory(rest, 7),
+        _ => {
+            chunk_header(rest);
+            file_directory(rest, CHUNK_KEY | 7);
+        }
     }
 }
 
@@ -229,6 +236,21 @@ fn superblock(bytes: &[u8]) {
     }
 }
 
+fn chunk_header(bytes: &[u8]) {
+    let good = ChunkHeader { disk: DiskId(Uuid::nil()), sequence: 7, covers: (3, 5), data_end: 9000 };
+    let mut block = good.encode();
+    for pair in bytes.as_chunks::<3>().0 {
+        let at = usize::from(u16::from_le_bytes([pair[0], pair[1]])) % block.len();
+        block[at] ^= pair[2];
+    }
+    match header_of(&block) {
+        Some(read) => assert_eq!((read, block), (good, good.encode()), "a changed header is noticed"),
+        None => assert_ne!(block, good.encode()),
+    }
+    let read = header_of(bytes);
+    assert!(read.is_none_or(|h| h.encode().as_slice() == bytes), "one encoding per header");
+}
+
 /// A place for directory files of this process.
 fn place() -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -241,14 +263,17 @@ fn place() -> PathBuf {
     PLACE.with(Clone::clone)
 }
 
-fn extent_directory(data: &[u8]) {
+fn file_directory(data: &[u8], key: u64) {
     let Some((counts, rest)) = data.split_first_chunk::<4>() else { return };
-    let (control, extent_number) = (counts[3], 7);
+    let control = counts[3];
     let mut bytes = vec![0u8; BLOCK];
     let head = rest.len().min(BLOCK - 4);
     bytes[..head].copy_from_slice(&rest[..head]);
     bytes[0..5].copy_from_slice(b"RWED\x01");
-    bytes[24..32].copy_from_slice(&u64::to_le_bytes(extent_number));
+    if key & CHUNK_KEY != 0 {
+        bytes[5] = 1;
+    }
+    bytes[24..32].copy_from_slice(&u64::to_le_bytes(key));
     if control & KEEP_LENGTH == 0 {
         for (at, count) in [(56, counts[0] % 60), (60, counts[1] % 130), (64, counts[2])] {
             bytes[at..at + 4].copy_from_slice(&u32::from(count).to_le_bytes());
@@ -262,20 +287,24 @@ fn extent_directory(data: &[u8]) {
     }
     for (number, page) in bytes.chunks_exact_mut(BLOCK).enumerate() {
         let (room, crc) = page.split_at_mut(BLOCK - 4);
-        let fits = crc32c(&[room, &u64::to_le_bytes(extent_number), &(number as u32).to_le_bytes()]);
+        let fits = crc32c(&[room, &u64::to_le_bytes(key), &(number as u32).to_le_bytes()]);
         if control & KEEP_CHECKSUM == 0 || number == 0 {
             crc.copy_from_slice(&fits.to_le_bytes());
         }
     }
     let path = place();
     let written = std::fs::write(directory::path_of(&path), &bytes);
-    written.and_then(|()| File::create(&path)).map(|file| read_directory(&path, file)).expect("a small file");
+    let file = || File::options().read(true).write(true).create(true).truncate(true).open(&path);
+    written.and_then(|()| file()).map(|file| read_directory(&path, file)).expect("a small file");
     let _gone = std::fs::remove_file(directory::path_of(&path)).and_then(|()| std::fs::remove_file(&path));
 }
 
 fn read_directory(path: &Path, file: File) {
     let Ok((header, leaves)) = directory::open(path) else { return };
-    let extent = Extent::new(header.extent, path.to_owned(), file, 1 << 20);
+    let extent = match header.covers {
+        Some(covers) => Extent::chunk(header.extent & !CHUNK_KEY, covers, path.to_owned(), file, 1 << 20),
+        None => Extent::new(header.extent, path.to_owned(), file, 1 << 20),
+    };
     extent.directory.set(header).expect("set once");
     let directories = Directories::new();
     for (_, leaf) in leaves.iter().take(64) {
@@ -283,6 +312,9 @@ fn read_directory(path: &Path, file: File) {
         for i in [0, 1, leaf.entries / 2, leaf.entries.wrapping_sub(1), u32::MAX] {
             if let Ok(entry) = directories.entry(&extent, leaf, i) {
                 let _last = entry.last_offset();
+                let mut bytes = [0; ENTRY_MIN];
+                let read = read_encoded(&extent, &entry, &directories, &mut bytes);
+                let _header = read.is_ok_and(|_| verify_entry(&bytes).is_ok());
             }
             let Ok(row) = directories.partition(&extent, leaf, i) else { continue };
             let found = directories.find_partition(&extent, leaf, row.partition);

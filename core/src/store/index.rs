@@ -15,11 +15,13 @@ pub(crate) struct IndexEntry {
     pub(crate) max_timestamp: i64,
     pub(crate) last_offset_delta: i32,
     pub(crate) partition: Partition,
-    /// Position of the entry header in the file.
+    /// Position in the file: of the entry header in an extent, of the payload in a chunk.
     pub(crate) position: u32,
     pub(crate) payload_len: u32,
     pub(crate) kind: EntryKind,
     pub(crate) flags: u8,
+    /// Its entry row in a directory, when it was read from one.
+    pub(crate) row: u32,
 }
 
 impl IndexEntry {
@@ -35,6 +37,7 @@ impl IndexEntry {
             payload_len: header.payload_len,
             kind: header.kind,
             flags: header.flags,
+            row: 0,
         }
     }
 

@@ -1,24 +1,30 @@
-//! The keeper thread: writes the directories of closed extents and recycles dead ones, beside the journal.
+//! The keeper thread: writes the directories of closed extents, has scattered ones rewritten into chunks, and recycles
+//! what is dead, beside the journal.
 //!
 //! INV-STORE-6 an extent is recycled only when every leaf in it is deleted, trimmed or below its log starts there, no
 //! reader pins it, the leaf table is written after its last fact, and all older extents have directories (an extent
-//! without one is bounded by its successor's header).
+//! without one is bounded by its successor's header). INV-STORE-9 a chunk counts from the moment its directory is on the disk; the
+//! leaf table is written before, for the extents in whose place it stands count no more.
 
+use crate::store::chunk;
 use crate::store::directory::{self, DirectoryHeader, LeafPart};
-use crate::store::extent::Extent;
-use crate::store::file::{Aligned, Writer};
+use crate::store::extent::{CHUNK_KEY, Extent};
+use crate::store::file::{Aligned, RewriteStep, Writer};
+use crate::store::flusher::{Copied, Failed, Plan, Rewritten};
 use crate::store::format::BLOCK;
 use crate::store::index::LeafIndex;
 use crate::store::leaf::Index;
+use crate::store::rewrite::{Candidate, Choice, Life, choose};
 use crate::store::superblock::{sync_dir, write_whole};
-use crate::store::{Inner, Spare};
-use crate::types::{LeafId, LogletId};
+use crate::store::{Inner, Spare, ZEROED_EXTENT_MIN};
+use crate::types::{LeafId, LogletId, WHOLE_RANGE};
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 
 /// Spare extents that are kept; more are deleted.
 const SPARES_MAX: usize = 8;
@@ -26,6 +32,10 @@ const SPARES_MAX: usize = 8;
 const ZEROED: usize = 2;
 /// How soon a pinned extent is looked at again.
 const RETRY: Duration = Duration::from_millis(200);
+/// How long nothing must be written before a spare extent is zeroed ahead.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long no rewrite is tried after one that failed.
+const FAILED_REST: Duration = Duration::from_secs(10);
 /// Leaf number of a directory row that records a deleted loglet.
 pub(crate) const DISCARD_ROW: u16 = u16::MAX;
 
@@ -35,6 +45,8 @@ pub(crate) enum Job {
     Closed(Closed),
     /// Something died: a trim, a deletion, raised log starts.
     Check,
+    /// The flusher is done with a plan.
+    Rewritten(Rewritten),
     /// Zero some spare extents.
     Zero,
     /// Finish what was sent before, then end.
@@ -55,20 +67,49 @@ pub(crate) struct Keeper {
     closed: VecDeque<Closed>,
     retiring: Vec<Arc<Extent>>,
     sequence: u64,
+    plans: Sender<Plan>,
+    /// The flusher has a plan.
+    busy: bool,
+    /// No rewrite before that.
+    rest_until: Option<Instant>,
+    /// No rewrite any more in this process.
+    halted: bool,
+    /// Groups written when the disk was last looked at for idleness.
+    groups_seen: Option<u64>,
 }
 
 impl Keeper {
-    /// `sequence`: of the leaf table that was read.
-    pub(crate) fn new(inner: Arc<Inner>, sequence: u64) -> Keeper {
-        Keeper { inner, closed: VecDeque::new(), retiring: Vec::new(), sequence }
+    /// `sequence`: of the leaf table that was read; `stale`: extents and chunks that newer chunks replace.
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        sequence: u64,
+        stale: Vec<Arc<Extent>>,
+        plans: Sender<Plan>,
+    ) -> Keeper {
+        Keeper {
+            inner,
+            closed: VecDeque::new(),
+            retiring: stale,
+            sequence,
+            plans,
+            busy: false,
+            rest_until: None,
+            halted: false,
+            groups_seen: None,
+        }
     }
 
     /// Works until it is stopped or the store is dropped.
     pub(crate) fn run(mut self, jobs: Receiver<Job>) {
         loop {
-            let job = match self.retiring.is_empty() {
-                true => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                false => jobs.recv_timeout(RETRY),
+            let limit = match (self.retiring.is_empty(), self.lacks_spare() || self.rest_until.is_some()) {
+                (false, _) => Some(RETRY),
+                (true, true) => Some(IDLE),
+                (true, false) => None,
+            };
+            let job = match limit {
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(limit) => jobs.recv_timeout(limit),
             };
             if self.inner.dropped.load(Ordering::Relaxed) {
                 return;
@@ -82,8 +123,9 @@ impl Keeper {
                     self.inner.check_queued.store(false, Ordering::Release);
                     self.check()
                 }
-                Ok(Job::Zero) => self.zero(),
-                Err(RecvTimeoutError::Timeout) => self.reuse(),
+                Ok(Job::Rewritten(rewritten)) => self.rewritten(rewritten).and_then(|()| self.check()),
+                Ok(Job::Zero) => self.zero(ZEROED),
+                Err(RecvTimeoutError::Timeout) => self.idle(),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             };
             if let Err(e) = done {
@@ -93,13 +135,32 @@ impl Keeper {
         }
     }
 
+    fn idle(&mut self) -> io::Result<()> {
+        if self.rest_until.is_some_and(|until| until <= Instant::now()) {
+            self.rest_until = None;
+            self.check()?;
+        }
+        self.reuse()?;
+        let groups = self.inner.counters.groups.load(Ordering::Relaxed);
+        let quiet = self.groups_seen.replace(groups) == Some(groups) && self.inner.queue.len() == 0;
+        let wanted = quiet && self.retiring.is_empty() && self.lacks_spare();
+        if wanted && self.inner.room_for(self.inner.extent_bytes).is_ok() { self.zero(1) } else { Ok(()) }
+    }
+
+    /// Whether the next extent would be one that was never written, which is slower.
+    fn lacks_spare(&self) -> bool {
+        let extents = self.inner.extents.lock();
+        self.inner.extent_bytes >= ZEROED_EXTENT_MIN && extents.spares.is_empty() && !extents.live.is_empty()
+    }
+
     fn close(&mut self, closed: &Closed) -> io::Result<()> {
         let extent = &closed.extent;
         let leaves: Vec<LeafId> = extent.leaves.lock().iter().copied().collect();
         let parts: Vec<LeafPart> = leaves.into_iter().map(|id| self.part(id, extent)).collect();
         let header = DirectoryHeader {
             disk: self.inner.superblock.disk,
-            extent: extent.number,
+            extent: extent.key,
+            covers: None,
             first_group: closed.first_group,
             end_group: closed.end_group,
             data_end: closed.data_end,
@@ -110,6 +171,7 @@ impl Keeper {
         let (bytes, header, summaries) = directory::encode(header, &parts);
         drop(parts);
         write_whole(&directory::path_of(&extent.path), &bytes)?;
+        extent.payload.store(summaries.iter().map(|(_, s)| s.bytes).sum(), Ordering::Relaxed);
         extent.directory.get_or_init(|| header);
         for (id, summary) in summaries.into_iter().filter(|(id, _)| id.leaf != DISCARD_ROW) {
             let Some(leaf) = self.inner.known_leaf(id) else { continue };
@@ -124,10 +186,11 @@ impl Keeper {
     fn part(&self, id: LeafId, extent: &Arc<Extent>) -> LeafPart {
         if id.leaf == DISCARD_ROW {
             let index = Arc::default();
-            return LeafPart { id, fenced: false, discarded: true, trim: 0, index };
+            return LeafPart { id, fenced: false, discarded: true, trim: 0, index, headers: Vec::new() };
         }
         let Some(leaf) = self.inner.known_leaf(id) else {
-            return LeafPart { id, fenced: true, discarded: false, trim: 0, index: Arc::default() };
+            let index = Arc::default();
+            return LeafPart { id, fenced: true, discarded: false, trim: 0, index, headers: Vec::new() };
         };
         let state = leaf.state.read();
         let index: Arc<LeafIndex> = state
@@ -139,10 +202,11 @@ impl Keeper {
                 Index::Disk(_) => Arc::default(),
             });
         let registers = &state.registers;
-        LeafPart { id, fenced: registers.is_fenced(), discarded: false, trim: registers.trimmed(), index }
+        let (fenced, trim) = (registers.is_fenced(), registers.trimmed());
+        LeafPart { id, fenced, discarded: false, trim, index, headers: Vec::new() }
     }
 
-    /// Writes missing directories, then retires the extents that are dead.
+    /// Writes missing directories, retires what is dead, and has rewritten what should be.
     fn check(&mut self) -> io::Result<()> {
         while let Some(closed) = self.closed.pop_front() {
             if let Err(e) = self.close(&closed) {
@@ -150,58 +214,227 @@ impl Keeper {
                 return Err(e);
             }
         }
-        let live: Vec<Arc<Extent>> = self.inner.extents.lock().live.values().cloned().collect();
-        let closed = live.into_iter().take_while(|e| e.directory.get().is_some());
-        let dead: Vec<Arc<Extent>> = closed.filter(|e| self.is_dead(e)).collect();
-        if !dead.is_empty() {
-            self.sequence += 1;
-            self.inner.leaf_table(self.sequence).write(&self.inner.dir, self.inner.superblock.disk)?;
-            for extent in dead {
-                self.retire(extent)?;
-            }
+        if self.halted && self.inner.faults.is_some() {
+            // A test wants to find what a kill leaves behind.
+            return Ok(());
         }
+        let (closed, open_from) = {
+            let extents = self.inner.extents.lock();
+            let has_directory = |e: &&Arc<Extent>| e.directory.get().is_some();
+            let open_from = extents.live.values().find(|e| !has_directory(e)).map_or(u64::MAX, |e| e.number);
+            let live = extents.live.values().take_while(has_directory);
+            let mut closed: Vec<Arc<Extent>> = live.chain(extents.chunks.values()).cloned().collect();
+            closed.sort_by_key(|e| e.number);
+            (closed, open_from)
+        };
+        let judged = closed.into_iter().map(|e| (self.life(&e), e));
+        let (dead, mut rest): (Vec<_>, Vec<_>) = judged.partition(|(life, _)| *life == Life::Dead);
+        if !dead.is_empty() {
+            self.save_table()?;
+            dead.into_iter().for_each(|(_, extent)| self.retire(extent));
+        }
+        // What is beyond an extent without directory has neighbours that are not in the list.
+        rest.retain(|(_, e)| e.number < open_from);
+        self.plan(rest);
         self.reuse()
     }
 
-    fn is_dead(&self, extent: &Arc<Extent>) -> bool {
-        extent.leaves.lock().iter().all(|id| id.leaf == DISCARD_ROW || self.is_dead_for(*id, extent))
+    fn save_table(&mut self) -> io::Result<()> {
+        self.sequence += 1;
+        self.inner.leaf_table(self.sequence).write(&self.inner.dir, self.inner.superblock.disk)
     }
 
-    fn is_dead_for(&self, id: LeafId, extent: &Arc<Extent>) -> bool {
-        let Some(leaf) = self.inner.known_leaf(id) else { return true };
-        let (summary, starts) = {
-            let state = leaf.state.read();
-            let Some((_, index)) = state.extents.iter().find(|(e, _)| e.number == extent.number) else {
-                return true;
-            };
-            let Index::Disk(summary) = index else { return false };
-            if state.discarded || summary.entries == 0 || summary.addresses.1 < state.registers.trimmed() {
-                return true;
-            }
-            if state.log_starts.len() < summary.partitions as usize {
-                return false;
-            }
-            (*summary, state.log_starts.clone())
+    /// Sends the flusher its next work, if there is any.
+    fn plan(&mut self, all: Vec<(Life, Arc<Extent>)>) {
+        if self.busy || self.halted || self.rest_until.is_some() || self.inner.is_dead() {
+            return;
+        }
+        let candidate = |(life, e): &(Life, Arc<Extent>)| Candidate {
+            chunk: e.is_chunk(),
+            adopted: e.is_adopted(),
+            stuck: e.stuck.load(Ordering::Relaxed),
+            life: *life,
+            len: e.len,
+            entries: e.directory.get().map_or(0, |d| u64::from(d.entries)),
         };
-        (0..summary.partitions).all(|i| {
-            let row = self.inner.directories.partition(extent, &summary, i);
-            row.is_ok_and(|r| starts.get(&r.partition).is_some_and(|start| r.last_offset < *start))
-        })
+        let candidates: Vec<Candidate> = all.iter().map(candidate).collect();
+        let Some(Choice { range, urgency }) = choose(&candidates, self.inner.journal_bytes) else { return };
+        let sources = all.into_iter().map(|(_, e)| e).skip(range.start).take(range.len()).collect();
+        let sequence = {
+            let mut extents = self.inner.extents.lock();
+            extents.next_chunk += 1;
+            extents.next_chunk - 1
+        };
+        self.busy = self.plans.send(Plan { sources, sequence, urgency }).is_ok();
     }
 
-    fn retire(&mut self, extent: Arc<Extent>) -> io::Result<()> {
-        self.inner.extents.lock().live.remove(&extent.number);
+    /// Takes what the flusher did: from here on the chunk counts, and its sources do not.
+    fn rewritten(&mut self, rewritten: Rewritten) -> io::Result<()> {
+        self.busy = false;
+        let Rewritten { sources, outcome } = rewritten;
+        match outcome {
+            Ok(Some(copied)) => self.register(copied, &sources)?,
+            Ok(None) => self.save_table()?,
+            Err(Failed::Ended) => {
+                self.halted = true;
+                return Ok(());
+            }
+            Err(Failed::Source(source, what)) => {
+                tracing::error!("not rewritten, stays as it is: {}: {what}", source.path.display());
+                source.stuck.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+            Err(Failed::Io(e)) => {
+                self.rest_until = Some(Instant::now() + FAILED_REST);
+                return Err(e);
+            }
+        }
+        // Only what is registered, or holds nothing that lives, comes here.
+        if self.ends_at(RewriteStep::Recycle) {
+            return Ok(());
+        }
+        sources.into_iter().for_each(|source| self.retire(source));
+        Ok(())
+    }
+
+    fn ends_at(&mut self, step: RewriteStep) -> bool {
+        self.halted |= self.inner.faults.as_ref().is_some_and(|f| f.rewrite_ends(step));
+        self.halted
+    }
+
+    fn register(&mut self, copied: Copied, sources: &[Arc<Extent>]) -> io::Result<()> {
+        if self.ends_at(RewriteStep::Register) {
+            return Ok(());
+        }
+        let of_groups = || sources.iter().filter_map(|s| s.directory.get());
+        let header = DirectoryHeader {
+            disk: self.inner.superblock.disk,
+            extent: CHUNK_KEY | copied.sequence,
+            covers: Some(copied.covers),
+            first_group: of_groups().map(|d| d.first_group).min().unwrap_or_default(),
+            end_group: of_groups().map(|d| d.end_group).max().unwrap_or_default(),
+            data_end: copied.data_end,
+            leaves: 0,
+            partitions: 0,
+            entries: 0,
+        };
+        let (bytes, header, summaries) = directory::encode(header, &copied.parts);
+        let path = &copied.path;
+        let opened = self.save_table().and_then(|()| File::open(path));
+        let written = opened.and_then(|file| write_whole(&directory::path_of(path), &bytes).map(|()| file));
+        let file = match written {
+            Ok(file) => file,
+            Err(e) => {
+                self.rest_until = Some(Instant::now() + FAILED_REST);
+                // It must not come to count at the next start if another attempt is made.
+                if let Err(e) = chunk::delete(path) {
+                    tracing::error!("no rewriting until a restart: {}: {e}", path.display());
+                    self.halted = true;
+                }
+                return Err(e);
+            }
+        };
+        let extent = Extent::chunk(copied.sequence, copied.covers, path.clone(), file, copied.len);
+        extent.directory.get_or_init(|| header);
+        extent.payload.store(copied.data_end, Ordering::Relaxed);
+        extent.leaves.lock().extend(summaries.iter().map(|(id, _)| *id));
+        let extent = Arc::new(extent);
+        for (id, summary) in summaries {
+            let Some(leaf) = self.inner.known_leaf(id) else { continue };
+            let mut state = leaf.state.write();
+            if !state.discarded {
+                state.extents.retain(|(e, _)| !sources.iter().any(|s| s.key == e.key));
+                let at = state.extents.partition_point(|(e, _)| e.number < extent.number);
+                state.extents.insert(at, (extent.clone(), Index::Disk(summary)));
+            }
+        }
+        self.inner.extents.lock().chunks.insert(copied.sequence, extent);
+        let counters = &self.inner.counters;
+        counters.rewritten.fetch_add(copied.data_end, Ordering::Relaxed);
+        counters.chunks_written.fetch_add(1, Ordering::Relaxed);
+        let extents = sources.iter().filter(|s| !s.is_chunk()).count();
+        counters.extents_rewritten.fetch_add(extents as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn life(&self, extent: &Arc<Extent>) -> Life {
+        let (mut whole, mut gone) = (false, false);
+        let ids: Vec<LeafId> = extent.leaves.lock().iter().copied().collect();
+        for id in ids.into_iter().filter(|id| id.leaf != DISCARD_ROW) {
+            let left = self.left_of(id, extent);
+            if left.live {
+                return Life::Live;
+            }
+            whole |= left.whole;
+            gone |= left.gone;
+        }
+        match (whole, gone) {
+            (false, _) => Life::Dead,
+            (true, true) => Life::Spent,
+            (true, false) => Life::Live,
+        }
+    }
+
+    fn left_of(&self, id: LeafId, extent: &Arc<Extent>) -> Left {
+        const GONE: Left = Left { live: false, whole: false, gone: true };
+        const LIVE: Left = Left { live: true, whole: false, gone: false };
+        const WHOLE: Left = Left { live: false, whole: true, gone: false };
+        let Some(leaf) = self.inner.known_leaf(id) else { return GONE };
+        let summary = {
+            let state = leaf.state.read();
+            let at = state.extents.partition_point(|(e, _)| e.number < extent.number);
+            let Some((_, index)) = state.extents.get(at).filter(|(e, _)| e.key == extent.key) else {
+                return GONE;
+            };
+            let Index::Disk(summary) = index else { return LIVE };
+            if state.discarded || summary.entries == 0 || summary.addresses.1 < state.registers.trimmed() {
+                return GONE;
+            }
+            if summary.holds_whole_range_only() {
+                return WHOLE;
+            }
+            if state.log_starts.is_empty() {
+                return LIVE;
+            }
+            *summary
+        };
+        let mut left = Left { live: false, whole: false, gone: false };
+        for i in 0..summary.partitions {
+            let Ok(row) = self.inner.directories.partition(extent, &summary, i) else { return LIVE };
+            if row.partition == WHOLE_RANGE {
+                left.whole = true;
+                continue;
+            }
+            let start = leaf.state.read().log_starts.get(&row.partition).copied();
+            if start.is_none_or(|start| row.last_offset >= start) {
+                return LIVE;
+            }
+            left.gone = true;
+        }
+        left
+    }
+
+    fn retire(&mut self, extent: Arc<Extent>) {
+        {
+            let mut extents = self.inner.extents.lock();
+            match extent.is_chunk() {
+                true => extents.chunks.remove(&(extent.key & !CHUNK_KEY)),
+                false => extents.live.remove(&extent.number),
+            };
+        }
         let ids: Vec<LeafId> = extent.leaves.lock().iter().copied().collect();
         for id in ids.iter().filter(|id| id.leaf != DISCARD_ROW) {
             if let Some(leaf) = self.inner.known_leaf(*id) {
-                leaf.state.write().extents.retain(|(e, _)| e.number != extent.number);
+                leaf.state.write().extents.retain(|(e, _)| e.key != extent.key);
             }
         }
         if let Some(header) = extent.directory.get() {
-            self.inner.directories.forget(extent.number, header.pages());
+            self.inner.directories.forget(extent.key, header.pages());
         }
-        self.retiring.push(extent);
-        Ok(())
+        // Retired before, when all of it died while it was copied.
+        if !self.retiring.iter().any(|e| e.key == extent.key) {
+            self.retiring.push(extent);
+        }
     }
 
     /// Makes retired extents that nobody reads any more spare.
@@ -210,7 +443,14 @@ impl Keeper {
         self.retiring = pinned;
         let free: Vec<Arc<Extent>> = free;
         for extent in free {
-            std::fs::remove_file(directory::path_of(&extent.path))?;
+            if extent.is_chunk() {
+                chunk::delete(&extent.path)?;
+                continue;
+            }
+            match std::fs::remove_file(directory::path_of(&extent.path)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
             let len = extent.len;
             let room = self.inner.extents.lock().spares.len() < SPARES_MAX && len == self.inner.extent_bytes;
             if room {
@@ -230,11 +470,12 @@ impl Keeper {
         Ok(())
     }
 
-    fn zero(&mut self) -> io::Result<()> {
+    fn zero(&mut self, count: usize) -> io::Result<()> {
         const PIECE: usize = 4 << 20;
         let mut zeros = Aligned::with_capacity(PIECE);
         zeros.extend(&vec![0; PIECE]);
-        for _ in 0..ZEROED {
+        for _ in 0..count {
+            self.inner.room_for(self.inner.extent_bytes)?;
             let (path, len) = self.inner.new_file(self.inner.extent_bytes)?;
             let writer = Writer::open(&path, self.inner.mode, None)?;
             let mut at = 0;
@@ -247,6 +488,16 @@ impl Keeper {
         }
         Ok(())
     }
+}
+
+/// What is left of a leaf in an extent.
+struct Left {
+    /// Entries of partitions.
+    live: bool,
+    /// Entries of the whole range.
+    whole: bool,
+    /// Some are dead.
+    gone: bool,
 }
 
 impl Inner {

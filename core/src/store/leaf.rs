@@ -5,7 +5,7 @@ use crate::codec::batch::{BATCH_HEAD_LEN, CRC_FROM};
 use crate::codec::entry::{ENTRY_HEADER_LEN, EntryHeader, EntryKind, check};
 use crate::codec::{batch::BatchHead, crc32c};
 use crate::drive::{FileSlice, Payload, ReadError, Stored};
-use crate::store::directory::Summary;
+use crate::store::directory::{Directories, Summary};
 use crate::store::extent::Extent;
 use crate::store::index::{IndexEntry, LeafIndex};
 use crate::store::registers::Registers;
@@ -49,6 +49,8 @@ pub(crate) struct LeafState {
     pub(crate) discarded: bool,
     /// Why entries may be missing: damage that names no address.
     pub(crate) suspect: Option<String>,
+    /// Written addresses, as first and one above the last, whose entries are not found: a lost chunk may have held them.
+    pub(crate) lost: BTreeMap<u64, u64>,
     /// Addresses whose entries are there and unreadable.
     pub(crate) damaged: BTreeMap<u64, String>,
     /// What was found damaged so far, by address, at the start or by a read; no answer depends on it.
@@ -73,7 +75,10 @@ impl LeafState {
     pub(crate) fn first_bad(&self, from: u64) -> Option<(u64, String)> {
         let from = from.max(self.registers.trimmed());
         let damaged = self.damaged.range(from..).next().map(|(a, what)| (*a, what.clone()));
-        let lost = self.suspect.as_ref().map(|why| (self.registers.first_free(from), why.clone()));
+        let why = self.suspect.as_ref();
+        let gap = self.lost.iter().find(|(_, end)| **end > from).map(|(start, _)| from.max(*start));
+        let lost =
+            why.map(|why| (gap.into_iter().fold(self.registers.first_free(from), u64::min), why.clone()));
         damaged.into_iter().chain(lost).min_by_key(|(a, _)| *a)
     }
 
@@ -105,9 +110,14 @@ impl LeafState {
 /// Reads the header of a record from its file and checks it; its payload is left out.
 ///
 /// Errors: as for [`load`].
-pub(crate) fn load_head(extent: &Arc<Extent>, entry: &IndexEntry) -> Result<Stored, ReadError> {
+pub(crate) fn load_head(
+    extent: &Arc<Extent>,
+    entry: &IndexEntry,
+    directories: &Directories,
+) -> Result<Stored, ReadError> {
     let covered = BATCH_HEAD_LEN.min(entry.payload_len as usize);
-    let bytes = bytes_at(extent, entry, ENTRY_HEADER_LEN + covered)?;
+    let mut bytes = vec![0; ENTRY_HEADER_LEN + covered];
+    read_encoded(extent, entry, directories, &mut bytes)?;
     let header = EntryHeader::decode(&bytes).map_err(|e| damaged(extent, entry, e.to_string()))?;
     let (Some(encoded), Some(covered)) = (bytes.first_chunk(), bytes.get(ENTRY_HEADER_LEN..)) else {
         return Err(damaged(extent, entry, "entry cut".to_owned()));
@@ -126,15 +136,6 @@ fn damaged(extent: &Extent, entry: &IndexEntry, what: String) -> ReadError {
     ReadError::Damaged(format!("{place}, segment address {address}: {what}"))
 }
 
-fn bytes_at(extent: &Extent, entry: &IndexEntry, len: usize) -> Result<Vec<u8>, ReadError> {
-    let mut bytes = vec![0; len];
-    extent
-        .file
-        .read_exact_at(&mut bytes, u64::from(entry.position))
-        .map_err(|e| ReadError::Unavailable(format!("{}: {e}", place(extent, entry))))?;
-    Ok(bytes)
-}
-
 fn expected(extent: &Extent, entry: &IndexEntry, header: EntryHeader) -> Result<EntryHeader, ReadError> {
     if (header.address.0, header.payload_len) != (entry.loglet_address, entry.payload_len) {
         return Err(damaged(extent, entry, "another entry stands there".to_owned()));
@@ -145,10 +146,15 @@ fn expected(extent: &Extent, entry: &IndexEntry, header: EntryHeader) -> Result<
 /// Reads an entry from its file and checks it whole.
 ///
 /// Errors: `Damaged` names file, segment and address; `Unavailable` when the file cannot be read.
-pub(crate) fn load(extent: &Arc<Extent>, entry: &IndexEntry) -> Result<Stored, ReadError> {
+pub(crate) fn load(
+    extent: &Arc<Extent>,
+    entry: &IndexEntry,
+    directories: &Directories,
+) -> Result<Stored, ReadError> {
     let checked_before = entry.payload_len >= SLICE_BYTES_MIN && extent.is_checked(entry.position);
     let wanted = if checked_before { 0 } else { entry.payload_len as usize };
-    let bytes = bytes_at(extent, entry, ENTRY_HEADER_LEN + wanted)?;
+    let mut bytes = vec![0; ENTRY_HEADER_LEN + wanted];
+    let payload_at = read_encoded(extent, entry, directories, &mut bytes)?;
     let header = match checked_before {
         true => EntryHeader::decode(&bytes).map_err(|e| damaged(extent, entry, e.to_string()))?,
         false => verify_entry(&bytes).map_err(|what| damaged(extent, entry, what))?,
@@ -158,7 +164,7 @@ pub(crate) fn load(extent: &Arc<Extent>, entry: &IndexEntry) -> Result<Stored, R
         extent.set_checked(entry.position);
         Payload::File(FileSlice {
             file: extent.file.clone(),
-            position: u64::from(entry.position) + ENTRY_HEADER_LEN as u64,
+            position: payload_at,
             len: entry.payload_len,
             pin: extent.clone(),
         })
@@ -166,6 +172,32 @@ pub(crate) fn load(extent: &Arc<Extent>, entry: &IndexEntry) -> Result<Stored, R
         Payload::Memory { head: Bytes::from(bytes).slice(ENTRY_HEADER_LEN..), body: Bytes::new() }
     };
     Ok(Stored { header, payload })
+}
+
+/// Fills `bytes` with an encoded entry, or its beginning; answers where its payload lies in the file.
+///
+/// Errors: `Unavailable` when a file cannot be read, `Damaged` when a chunk's directory is.
+pub(crate) fn read_encoded(
+    extent: &Extent,
+    entry: &IndexEntry,
+    directories: &Directories,
+    bytes: &mut [u8],
+) -> Result<u64, ReadError> {
+    let position = u64::from(entry.position);
+    let read = |into: &mut [u8]| {
+        let read = extent.file.read_exact_at(into, position);
+        read.map_err(|e| ReadError::Unavailable(format!("{}: {e}", place(extent, entry))))
+    };
+    if !extent.is_chunk() {
+        read(bytes)?;
+        return Ok(position + ENTRY_HEADER_LEN as u64);
+    }
+    let header = directories.header(extent, entry.row)?;
+    if let Some((head, payload)) = bytes.split_at_mut_checked(ENTRY_HEADER_LEN) {
+        head.copy_from_slice(&header);
+        read(payload)?;
+    }
+    Ok(position)
 }
 
 /// Checks an encoded entry: header, its checksum, and of a batch the batch's own.

@@ -146,8 +146,9 @@ impl Inner {
         let oldest = discarded.len().saturating_sub(DISCARDED_MAX);
         let discarded = discarded.split_off(oldest);
         let extents = self.extents.lock();
-        let ends = extents.live.values().filter_map(|e| e.directory.get()).map(|d| d.end_group);
-        let next_group = ends.max().unwrap_or_default().max(extents.next_group);
+        let all = extents.live.values().chain(extents.chunks.values());
+        let next_group = all.filter_map(|e| e.directory.get()).map(|d| d.end_group).max().unwrap_or_default();
+        let next_group = next_group.max(extents.next_group);
         LeafTable { sequence, leaves, discarded, next_extent: extents.next_number, next_group }
     }
 }

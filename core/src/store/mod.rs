@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! submit → queue → journal thread: group → write, durable → publish to leaves → complete tickets
-//!                                              readers: memory tail, else extent file by index
+//!                                              readers: memory tail, else extent or chunk file by index
+//! closed extents → keeper: directory → adopted as they are, or: flusher → chunk → recycled
 //! ```
 
 use crate::drive::AdmitError;
@@ -25,9 +26,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+mod chunk;
 mod directory;
 mod extent;
 mod file;
+mod flusher;
 mod format;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -42,6 +45,7 @@ pub(crate) mod query;
 pub(crate) mod queue;
 mod recovery;
 pub(crate) mod registers;
+mod rewrite;
 mod stats;
 mod superblock;
 pub(crate) mod tail;
@@ -50,13 +54,14 @@ mod tests;
 
 pub mod verify;
 
-pub use file::{Fault, Faults};
+pub use file::{Fault, Faults, RewriteStep};
 pub use memory::MemoryStore;
 pub use recovery::{Damage, RecoveryReport};
 pub use stats::{DiskHealth, DiskStats};
 pub use superblock::OpenError;
 pub use tail::TailBudget;
 
+use chunk::CHUNKS;
 use directory::Directories;
 use extent::{EXTENTS, Extent};
 use file::{WriteMode, Writer};
@@ -71,9 +76,12 @@ use superblock::Superblock;
 /// Smallest extent.
 pub const EXTENT_BYTES_MIN: u64 = 64 << 10;
 /// Extents from this size on are zeroed ahead in a new data directory.
-const ZEROED_EXTENT_MIN: u64 = 16 << 20;
+pub(crate) const ZEROED_EXTENT_MIN: u64 = 16 << 20;
 /// Largest extent: positions in one are 32 bits.
 pub const EXTENT_BYTES_MAX: u64 = 1 << 31;
+
+/// Smallest buffer for pieces of chunks.
+const CHUNK_BYTES_MIN: usize = 64 << 10;
 
 /// How long a look at the file system's free space is good for.
 const SPACE_FRESH: Duration = Duration::from_millis(50);
@@ -91,6 +99,10 @@ pub struct StoreConfig {
     pub extent_bytes: u64,
     /// The node's budget for recent entries in memory, shared by its disks.
     pub tail_bytes: Arc<TailBudget>,
+    /// Most bytes of closed, scattered extents that may wait; beyond, the oldest are rewritten into chunks.
+    pub journal_bytes: u64,
+    /// Largest piece of a chunk that is written at once, in bytes; at least 64 KiB, rounded up to 4096.
+    pub chunk_bytes: usize,
     /// Bytes that entries may not use: kept for fences and other control records.
     pub reserve_bytes: u64,
     /// Makes writes fail, in tests.
@@ -106,6 +118,8 @@ impl StoreConfig {
             node_id,
             extent_bytes: 64 << 20,
             tail_bytes: TailBudget::new(32 << 20),
+            journal_bytes: 4 << 30,
+            chunk_bytes: 4 << 20,
             reserve_bytes: 256 << 20,
             faults: None,
         }
@@ -130,6 +144,9 @@ pub(crate) struct Spare {
 #[derive(Default)]
 pub(crate) struct Extents {
     pub(crate) live: BTreeMap<u64, Arc<Extent>>,
+    /// By sequence.
+    pub(crate) chunks: BTreeMap<u64, Arc<Extent>>,
+    pub(crate) next_chunk: u64,
     pub(crate) spares: Vec<Spare>,
     pub(crate) next_number: u64,
     /// Group numbers below were used when the directory was opened.
@@ -141,6 +158,8 @@ pub(crate) struct Extents {
 pub(crate) struct Inner {
     pub(crate) dir: PathBuf,
     pub(crate) extent_bytes: u64,
+    pub(crate) journal_bytes: u64,
+    pub(crate) chunk_bytes: usize,
     reserve_bytes: u64,
     pub(crate) superblock: Superblock,
     pub(crate) mode: WriteMode,
@@ -155,6 +174,8 @@ pub(crate) struct Inner {
     pub(crate) directories: Directories,
     pub(crate) keeper: Sender<Job>,
     pub(crate) check_queued: AtomicBool,
+    /// The store is about to be closed: long work is left.
+    pub(crate) stopping: AtomicBool,
     /// The store is gone: threads end without finishing.
     pub(crate) dropped: AtomicBool,
     space: Mutex<Option<Space>>,
@@ -296,14 +317,15 @@ impl Inner {
 
     fn look_up_space(&self) -> io::Result<u64> {
         let spare: u64 = self.extents.lock().spares.iter().map(|s| s.len).sum();
-        let free = match self.faults.as_ref().and_then(|f| f.available()) {
-            Some(bytes) => bytes,
-            None => {
-                let s = rustix::fs::statvfs(&self.dir)?;
-                s.f_bavail.saturating_mul(s.f_frsize)
-            }
-        };
-        Ok(free.saturating_add(spare))
+        Ok(self.free_space()?.saturating_add(spare))
+    }
+
+    fn free_space(&self) -> io::Result<u64> {
+        if let Some(bytes) = self.faults.as_ref().and_then(|f| f.available()) {
+            return Ok(bytes);
+        }
+        let s = rustix::fs::statvfs(&self.dir)?;
+        Ok(s.f_bavail.saturating_mul(s.f_frsize))
     }
 
     /// See `LogDrive::admit`.
@@ -325,6 +347,22 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether there is room for a file that the store makes for itself, and makes now: it may use half of the reserve.
+    ///
+    /// Errors: until space is freed.
+    pub(crate) fn room_for(&self, bytes: u64) -> io::Result<()> {
+        let free = self.free_space()?;
+        let need = (self.reserve_bytes / 2).saturating_add(bytes);
+        if free < need {
+            return Err(io::Error::other(format!("{free} bytes left, expected {need}")));
+        }
+        // Allocated at once: the next look at the file system sees it.
+        if let Some(space) = self.space.lock().as_mut() {
+            space.left = space.left.saturating_sub(bytes);
+        }
+        Ok(())
+    }
+
     /// Queues an item; when no thread serves the queue any more it is refused, from another thread.
     pub(crate) fn push(&self, item: Item) {
         if let Err(item) = self.queue.push(item) {
@@ -341,6 +379,7 @@ pub struct DiskStore {
     inner: Arc<Inner>,
     journal: Mutex<Option<JoinHandle<()>>>,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    flusher: Mutex<Option<JoinHandle<()>>>,
     lock: Mutex<Option<File>>,
 }
 
@@ -358,7 +397,10 @@ impl DiskStore {
         let extents_dir = config.dir.join(EXTENTS);
         std::fs::create_dir_all(&extents_dir).map_err(OpenError::io(&extents_dir))?;
         let lock = superblock::lock(&config.dir)?;
-        let has_data = !open::extent_files(&config.dir)?.is_empty();
+        let chunks_dir = config.dir.join(CHUNKS);
+        std::fs::create_dir_all(&chunks_dir).map_err(OpenError::io(&chunks_dir))?;
+        let has_chunks = !chunk::files(&config.dir).map_err(OpenError::io(&chunks_dir))?.is_empty();
+        let has_data = has_chunks || !open::extent_files(&config.dir)?.is_empty();
         let superblock = superblock::begin(&config.dir, config.cluster_id, config.node_id, has_data)?;
         let mode = WriteMode::probe(&config.dir).map_err(OpenError::io(&config.dir))?;
         if mode == WriteMode::Buffered {
@@ -369,6 +411,8 @@ impl DiskStore {
         let inner = Arc::new(Inner {
             dir: config.dir,
             extent_bytes: extent_bytes.next_multiple_of(BLOCK as u64),
+            journal_bytes: config.journal_bytes,
+            chunk_bytes: config.chunk_bytes.max(CHUNK_BYTES_MIN).next_multiple_of(BLOCK),
             reserve_bytes: config.reserve_bytes,
             superblock,
             mode,
@@ -383,6 +427,7 @@ impl DiskStore {
             directories: Directories::new(),
             keeper,
             check_queued: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             space: Mutex::default(),
             file_damage: Mutex::default(),
@@ -398,14 +443,19 @@ impl DiskStore {
         }
         recovered.closed.into_iter().for_each(|closed| inner.keep(Job::Closed(closed)));
         inner.check_extents();
-        let keeper = Keeper::new(inner.clone(), recovered.table_sequence);
+        let (plans, planned) = channel();
+        let keeper = Keeper::new(inner.clone(), recovered.table_sequence, recovered.stale, plans);
         let keeper = spawn("keeper", move || keeper.run(jobs)).map_err(OpenError::io(&inner.dir))?;
+        let shared = inner.clone();
+        let flusher =
+            spawn("flusher", move || flusher::run(&shared, &planned)).map_err(OpenError::io(&inner.dir))?;
         let journal = Journal::new(inner.clone(), recovered.open, recovered.next_group);
         let journal = spawn("journal", move || journal.run()).map_err(OpenError::io(&inner.dir))?;
         let store = DiskStore {
             inner,
             journal: Mutex::new(Some(journal)),
             keeper: Mutex::new(Some(keeper)),
+            flusher: Mutex::new(Some(flusher)),
             lock: Mutex::new(Some(lock)),
         };
         Ok((Arc::new(store), recovered.report))
@@ -467,6 +517,10 @@ impl DiskStore {
             extents_open: extents.live.len() as u64 - closed,
             extents_closed: closed,
             extents_spare: extents.spares.len() as u64,
+            chunks: extents.chunks.len() as u64,
+            adopted: extents.live.values().filter(|e| e.is_adopted()).count() as u64,
+            scattered_bytes: extents.live.values().filter(|e| e.is_scattered()).map(|e| e.len).sum(),
+            journal_bytes: self.inner.journal_bytes,
             ..self.inner.counters.read()
         }
     }
@@ -484,12 +538,14 @@ impl DiskStore {
 
     fn end(&self, ending: Ending) {
         let unfinished = self.inner.queue.abandon();
+        self.inner.stopping.store(true, Ordering::Relaxed);
         if ending == Ending::Killed {
             self.inner.dropped.store(true, Ordering::Relaxed);
         }
         join(&self.journal, "journal");
         self.inner.keep(Job::Stop);
         join(&self.keeper, "keeper");
+        join(&self.flusher, "flusher");
         unfinished.into_iter().for_each(|item| item.refuse("the store was dropped"));
         drop(self.lock.lock().take());
     }

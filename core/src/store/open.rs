@@ -1,24 +1,26 @@
 //! Opening a data directory: lock, superblock, extents, and the state of every leaf that they hold.
 
 use crate::drive::ReadError;
-use crate::store::directory::{self, Summary};
-use crate::store::extent::{self, EXTENTS, Extent};
+use crate::store::chunk::{self, ChunkHeader};
+use crate::store::directory::{self, Directories, DirectoryHeader, Summary};
+use crate::store::extent::{self, CHUNK_KEY, EXTENTS, Extent};
 use crate::store::file::{Aligned, Writer};
 use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, HeaderBlock};
 use crate::store::format::{RecordHeader, RecordKind};
 use crate::store::index::IndexEntry;
 use crate::store::journal::Open;
 use crate::store::keeper::Closed;
-use crate::store::leaf::Index;
+use crate::store::leaf::{Index, LeafState};
 use crate::store::leaf_table;
 use crate::store::recovery::{Damage, Found, FoundGroup, RecoveryReport, parse, read_up_to, scan};
 use crate::store::superblock::OpenError;
 use crate::store::{Inner, Spare};
 use crate::types::LeafId;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Extent files of a data directory, sorted by name.
 pub(crate) fn extent_files(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
@@ -48,6 +50,38 @@ pub(crate) struct Recovered {
     /// Extents that take no more writes and have no directory.
     pub(crate) closed: Vec<Closed>,
     pub(crate) table_sequence: u64,
+    /// Extents and chunks in whose place a chunk stands; to be recycled.
+    pub(crate) stale: Vec<Arc<Extent>>,
+}
+
+/// Addresses that were written, are not trimmed, and are not found, as first and one above the last.
+fn missing(state: &LeafState, directories: &Directories) -> BTreeMap<u64, u64> {
+    let mut found: Vec<(u64, u64)> = state.registers.holes().collect();
+    for (extent, index) in &state.extents {
+        match index {
+            Index::Memory(index) => found.extend(index.entries().iter().map(|e| (e.address, e.address + 1))),
+            Index::Disk(s) if s.is_contiguous() => {
+                found.push((s.addresses.0, s.addresses.1.saturating_add(1)))
+            }
+            Index::Disk(s) => {
+                let entries = (0..s.entries).filter_map(|i| directories.entry(extent, s, i).ok());
+                found.extend(entries.map(|e| (e.address, e.address.saturating_add(1))));
+            }
+        }
+    }
+    found.sort_unstable();
+    let mut missing = BTreeMap::new();
+    let mut next = state.registers.trimmed();
+    for (start, end) in found {
+        if start > next {
+            missing.insert(next, start);
+        }
+        next = next.max(end);
+    }
+    if next < state.registers.end() {
+        missing.insert(next, state.registers.end());
+    }
+    missing
 }
 
 struct Recovery<'a> {
@@ -56,22 +90,39 @@ struct Recovery<'a> {
     /// The last group that names a leaf: what was lost later may be its.
     last_group: HashMap<LeafId, u64>,
     lost: Vec<(u64, String)>,
+    /// Why entries of any leaf may be missing without a trace.
+    lost_chunk: Option<String>,
+    stale: Vec<Arc<Extent>>,
+    /// Of each chunk: its number and its first group.
+    chunks: Vec<(u64, u64)>,
+    /// Extents in whose place chunks stand.
+    covered: Vec<(u64, u64)>,
 }
 
 /// Rebuilds `inner`'s leaves from the extents. Copies the last, unproven group to a fresh extent.
 ///
 /// Errors: see [`OpenError`]. Damage is in the report, not an error.
 pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
-    let mut r =
-        Recovery { inner, report: RecoveryReport::default(), last_group: HashMap::new(), lost: Vec::new() };
+    let mut r = Recovery {
+        inner,
+        report: RecoveryReport::default(),
+        last_group: HashMap::new(),
+        lost: Vec::new(),
+        lost_chunk: None,
+        stale: Vec::new(),
+        chunks: Vec::new(),
+        covered: Vec::new(),
+    };
     let table_sequence = r.load_leaf_table()?;
-    let used = inner.extents.lock().next_group.max(1);
-    let live = r.classify()?;
+    let used = r.load_chunks()?.max(inner.extents.lock().next_group);
     let mut next_group = used;
+    let live = r.classify()?;
     let mut last = None;
     let mut closed = Vec::new();
     for (at, this) in live.iter().enumerate() {
-        let bound = live.get(at + 1).map(|next| next.header.first_group);
+        let next = live.get(at + 1).map(|next| next.header.first_group);
+        let chunk = r.chunks.iter().filter(|(n, _)| *n > this.header.number).map(|(_, group)| *group).min();
+        let bound = next.into_iter().chain(chunk).min();
         if let Some(end) = r.use_directory(this) {
             (next_group, last) = (end, None);
             continue;
@@ -92,7 +143,7 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
         }
         last = found.last;
     }
-    // The newest extents may be recycled: their numbers are not used again.
+    // The newest extents may have become a chunk, or be recycled.
     next_group = next_group.max(used);
     let mut open = None;
     if let Some(group) = last {
@@ -105,7 +156,7 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
     }
     inner.extents.lock().next_group = next_group;
     r.mark_suspects();
-    Ok(Recovered { report: r.report, open, next_group, closed, table_sequence })
+    Ok(Recovered { report: r.report, open, next_group, closed, table_sequence, stale: r.stale })
 }
 
 impl Recovery<'_> {
@@ -140,6 +191,10 @@ impl Recovery<'_> {
                         self.damage(&path, format!("file cut: {len} bytes, expected {}", header.len));
                     }
                     let extent = Extent::new(header.number, path, file, header.len);
+                    if chunk::is_covered((header.number, header.number), &self.covered) {
+                        self.stale.push(Arc::new(extent));
+                        continue;
+                    }
                     live.push(Live { header, extent: Arc::new(extent), cut: len < header.len });
                 }
             }
@@ -188,6 +243,95 @@ impl Recovery<'_> {
         Ok(table.sequence)
     }
 
+    /// Takes the chunks that count, the newest first; answers one above the last group that they stand for.
+    fn load_chunks(&mut self) -> Result<u64, OpenError> {
+        let mut next_group = 1;
+        let dir = self.inner.dir.clone();
+        for (sequence, path) in chunk::files(&dir).map_err(OpenError::io(&dir.join(chunk::CHUNKS)))? {
+            let mut extents = self.inner.extents.lock();
+            extents.next_chunk = extents.next_chunk.max(sequence.saturating_add(1));
+            drop(extents);
+            if !directory::path_of(&path).exists() {
+                // Never counted: its extents are still there.
+                chunk::delete(&path).map_err(OpenError::io(&path))?;
+                self.report.unfinished_chunks += 1;
+                continue;
+            }
+            let Some((header, leaves)) = self.chunk_directory(sequence, &path) else {
+                self.keep_clear(&path)?;
+                continue;
+            };
+            let Some(covers) = header.covers else { continue };
+            if !path.exists() {
+                self.damage(&path, "missing although its directory is there".into());
+                self.lost_chunk = Some(format!("{}: missing", path.display()));
+                continue;
+            }
+            let file = File::open(&path).map_err(OpenError::io(&path))?;
+            let len = file.metadata().map_err(OpenError::io(&path))?.len();
+            let mut block = [0; BLOCK];
+            read_up_to(&file, &mut block, 0).map_err(OpenError::io(&path))?;
+            let (disk, data_end) = (self.inner.superblock.disk, header.data_end);
+            let expected = ChunkHeader { disk, sequence, covers, data_end };
+            if block != expected.encode() {
+                self.damage(&path, "chunk header damaged; its directory is used".into());
+            }
+            if len < data_end {
+                self.damage(&path, format!("file cut: {len} bytes, expected {data_end}"));
+            }
+            let chunk = Arc::new(Extent::chunk(sequence, covers, path.clone(), file, len));
+            let mut extents = self.inner.extents.lock();
+            extents.next_number = extents.next_number.max(covers.1.saturating_add(1));
+            drop(extents);
+            next_group = next_group.max(header.end_group);
+            if chunk::is_covered(covers, &self.covered) {
+                self.stale.push(chunk);
+                continue;
+            }
+            self.covered.push(covers);
+            self.chunks.push((chunk.number, header.first_group));
+            self.report.chunks += 1;
+            self.take_directory(&chunk, header, leaves);
+            self.inner.extents.lock().chunks.insert(sequence, chunk);
+        }
+        Ok(next_group)
+    }
+
+    /// Numbers that a chunk of unknown contents covers are not used again: its directory may be restored.
+    fn keep_clear(&mut self, path: &Path) -> Result<(), OpenError> {
+        if path.exists() {
+            let file = File::open(path).map_err(OpenError::io(path))?;
+            let mut block = [0; BLOCK];
+            read_up_to(&file, &mut block, 0).map_err(OpenError::io(path))?;
+            if let Some(header) = chunk::header_of(&block) {
+                let mut extents = self.inner.extents.lock();
+                extents.next_number = extents.next_number.max(header.covers.1.saturating_add(1));
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk_directory(
+        &mut self,
+        sequence: u64,
+        path: &Path,
+    ) -> Option<(DirectoryHeader, Vec<(LeafId, Summary)>)> {
+        let opened = directory::open(path).and_then(|(header, leaves)| {
+            if header.disk != self.inner.superblock.disk {
+                return Err(format!("belongs to disk {}", header.disk));
+            }
+            let ours = header.extent == CHUNK_KEY | sequence && header.covers.is_some();
+            if ours { Ok((header, leaves)) } else { Err("directory of another file".to_owned()) }
+        });
+        opened
+            .map_err(|what| {
+                let what = format!("directory not usable ({what}); the entries of the chunk cannot be read");
+                self.damage(&directory::path_of(path), what.clone());
+                self.lost_chunk = Some(format!("{}: {what}", path.display()));
+            })
+            .ok()
+    }
+
     /// Takes an extent's directory, if it has a good one; answers the number after its last group.
     fn use_directory(&mut self, this: &Live) -> Option<u64> {
         let extent = &this.extent;
@@ -204,23 +348,38 @@ impl Recovery<'_> {
                 return None;
             }
         };
-        if extent.directory.set(header).is_err() {
-            return None;
-        }
+        self.take_directory(extent, header, leaves);
+        Some(header.end_group)
+    }
+
+    fn take_directory(
+        &mut self,
+        extent: &Arc<Extent>,
+        header: DirectoryHeader,
+        leaves: Vec<(LeafId, Summary)>,
+    ) {
+        let path = directory::path_of(&extent.path);
+        extent.directory.get_or_init(|| header);
+        extent.payload.store(leaves.iter().map(|(_, s)| s.bytes).sum(), Ordering::Relaxed);
         for (id, summary) in leaves {
             extent.leaves.lock().insert(id);
             if summary.discarded {
                 self.inner.forget(id.loglet);
                 continue;
             }
-            self.last_group.insert(id, header.end_group - 1);
+            self.names(id, header.end_group.saturating_sub(1));
             if let Err(e) = self.use_summary(id, summary, extent) {
                 self.damage(&path, e.to_string());
-                self.lost.push((header.end_group - 1, e.to_string()));
+                self.lost.push((header.end_group.saturating_sub(1), e.to_string()));
             }
         }
         self.report.entries += u64::from(header.entries);
-        Some(header.end_group)
+    }
+
+    /// Takes note that a group names a leaf.
+    fn names(&mut self, id: LeafId, group: u64) {
+        let last = self.last_group.entry(id).or_insert(group);
+        *last = (*last).max(group);
     }
 
     fn use_summary(&self, id: LeafId, summary: Summary, extent: &Arc<Extent>) -> Result<(), ReadError> {
@@ -248,7 +407,8 @@ impl Recovery<'_> {
         state.registers.trim(summary.trim);
         // Also where a page is damaged: an extent that is not indexed would count as dead.
         if summary.entries > 0 {
-            state.extents.push((extent.clone(), Index::Disk(summary)));
+            let at = state.extents.partition_point(|(e, _)| e.number < extent.number);
+            state.extents.insert(at, (extent.clone(), Index::Disk(summary)));
         }
         read
     }
@@ -280,7 +440,7 @@ impl Recovery<'_> {
             self.inner.forget(id.loglet);
             return;
         }
-        self.last_group.insert(id, group);
+        self.names(id, group);
         let leaf = self.inner.leaf(id);
         extent.leaves.lock().insert(id);
         let mut state = leaf.state.write();
@@ -349,6 +509,16 @@ impl Recovery<'_> {
                     state.suspect.get_or_insert_with(|| why.clone());
                 }
             }
+        }
+        let Some(why) = &self.lost_chunk else { return };
+        for leaf in self.inner.leaves() {
+            let mut state = leaf.state.write();
+            let missing = missing(&state, &self.inner.directories);
+            if missing.is_empty() {
+                continue;
+            }
+            state.lost = missing;
+            state.suspect.get_or_insert_with(|| why.clone());
         }
     }
 }

@@ -156,7 +156,7 @@ impl Leaf {
     pub(crate) fn read(&self, address: Address, directories: &Directories) -> Result<Read, ReadError> {
         match self.find(address, directories)? {
             Ok(read) => Ok(read),
-            Err((extent, entry)) => self.noted(&entry, load(&extent, &entry)).map(Read::Value),
+            Err((extent, entry)) => self.noted(&entry, load(&extent, &entry, directories)).map(Read::Value),
         }
     }
 
@@ -298,7 +298,7 @@ impl Leaf {
         }
         match damaged {
             Some((a, what)) if found.is_empty() && a < query.below.0 => Err(self.damaged(a, &what)),
-            _ => self.load_all(found, Payloads::All),
+            _ => self.load_all(found, Payloads::All, directories),
         }
     }
 
@@ -344,7 +344,7 @@ impl Leaf {
         }
         match damaged {
             Some((a, what)) if found.is_empty() && a < query.below.0 => Err(self.damaged(a, &what)),
-            _ => self.load_all(found, payloads),
+            _ => self.load_all(found, payloads, directories),
         }
     }
 
@@ -389,13 +389,14 @@ impl Leaf {
         &self,
         found: Vec<(Arc<Extent>, IndexEntry)>,
         payloads: Payloads,
+        directories: &Directories,
     ) -> Result<Vec<Stored>, ReadError> {
         let mut answer = Vec::with_capacity(found.len());
         for (extent, entry) in found {
             let recent = self.state.read().tail.get(entry.address).map(stored);
             match recent {
                 Some(stored) => answer.push(stored),
-                None => match self.noted(&entry, load_as(&extent, &entry, payloads)) {
+                None => match self.noted(&entry, load_as(&extent, &entry, payloads, directories)) {
                     Ok(stored) => answer.push(stored),
                     // What comes before the damage is good; asked again from there, the answer is the error.
                     Err(_) if !answer.is_empty() => break,
@@ -407,10 +408,15 @@ impl Leaf {
     }
 }
 
-fn load_as(extent: &Arc<Extent>, entry: &IndexEntry, payloads: Payloads) -> Result<Stored, ReadError> {
+fn load_as(
+    extent: &Arc<Extent>,
+    entry: &IndexEntry,
+    payloads: Payloads,
+    directories: &Directories,
+) -> Result<Stored, ReadError> {
     match (payloads, entry.kind) {
-        (Payloads::OfOwnKinds, EntryKind::Data) => load_head(extent, entry),
-        _ => load(extent, entry),
+        (Payloads::OfOwnKinds, EntryKind::Data) => load_head(extent, entry, directories),
+        _ => load(extent, entry, directories),
     }
 }
 

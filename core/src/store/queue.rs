@@ -79,6 +79,11 @@ impl Queue {
         Ok(())
     }
 
+    /// Items that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().items.len()
+    }
+
     /// Moves all that is queued to `into`; sleeps while there is nothing, at most `limit`.
     pub(crate) fn take(&self, into: &mut VecDeque<Item>, limit: Option<Duration>) -> Woken {
         let mut state = self.state.lock();

@@ -48,7 +48,11 @@ impl std::fmt::Display for Damage {
 pub struct RecoveryReport {
     /// Extents that hold data.
     pub extents: u64,
-    /// Of them, read whole because they have no directory.
+    /// Chunks that hold data.
+    pub chunks: u64,
+    /// Chunk files that were never finished, and are deleted.
+    pub unfinished_chunks: u64,
+    /// Of the extents, read whole because they have no directory.
     pub scanned: u64,
     /// Entries found.
     pub entries: u64,

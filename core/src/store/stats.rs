@@ -11,6 +11,9 @@ pub(crate) struct Counters {
     pub(crate) records: AtomicU64,
     pub(crate) group_bytes_max: AtomicU64,
     pub(crate) recycled: AtomicU64,
+    pub(crate) rewritten: AtomicU64,
+    pub(crate) chunks_written: AtomicU64,
+    pub(crate) extents_rewritten: AtomicU64,
 }
 
 /// Figures of one disk since it was opened.
@@ -34,6 +37,20 @@ pub struct DiskStats {
     pub extents_spare: u64,
     /// Extents reused.
     pub recycled: u64,
+    /// Bytes rewritten into chunks.
+    pub rewritten: u64,
+    /// Chunks written.
+    pub chunks_written: u64,
+    /// Extents in whose place a chunk came to stand.
+    pub extents_rewritten: u64,
+    /// Chunk files that hold data.
+    pub chunks: u64,
+    /// Of the closed extents, those that stay as they are: their partitions lie in large runs.
+    pub adopted: u64,
+    /// Bytes of closed extents that are not adopted: they wait to die or to be rewritten.
+    pub scattered_bytes: u64,
+    /// Most of these that may wait.
+    pub journal_bytes: u64,
 }
 
 /// How a disk is.
@@ -57,6 +74,9 @@ impl Counters {
             records: get(&self.records),
             group_bytes_max: get(&self.group_bytes_max),
             recycled: get(&self.recycled),
+            rewritten: get(&self.rewritten),
+            chunks_written: get(&self.chunks_written),
+            extents_rewritten: get(&self.extents_rewritten),
             ..DiskStats::default()
         }
     }

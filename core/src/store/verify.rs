@@ -1,13 +1,17 @@
 //! Offline check of one data directory: reads every byte that counts and checks every checksum. Changes nothing.
 
-use crate::store::directory::{self, page_is_good};
-use crate::store::extent::{EXTENTS, file_number};
+use crate::codec::entry::ENTRY_HEADER_LEN;
+use crate::store::chunk::{self, CHUNKS, ChunkHeader};
+use crate::store::directory::{self, Directories, Summary, page_is_good};
+use crate::store::extent::{CHUNK_KEY, EXTENTS, Extent, file_number};
 use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, HeaderBlock, RecordKind};
+use crate::store::leaf::{read_encoded, verify_entry};
 use crate::store::leaf_table::{self, LeafTable};
 use crate::store::open::extent_files;
 use crate::store::recovery::{FoundGroup, read_up_to, scan};
 use crate::store::superblock::{self, SUPERBLOCK, Superblock};
 use crate::store::{Damage, OpenError};
+use crate::types::{Address, LeafId};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +27,10 @@ pub enum FindingKind {
     Group,
     /// An entry: its header or its payload.
     Entry,
-    /// A directory of an extent.
+    /// A directory of an extent or of a chunk.
     Directory,
+    /// A chunk's header or padding.
+    Chunk,
     /// The leaf table.
     LeafTable,
     /// A file that is none of ours.
@@ -84,16 +90,27 @@ pub fn verify(dir: &Path, mut progress: impl FnMut(Progress<'_>)) -> Result<Repo
     // An error here is no finding: without the directory there is nothing to check.
     let _lock = superblock::lock(dir)?;
     let extents = dir.join(EXTENTS);
-    let total = total_bytes(&extents).map_err(OpenError::io(&extents))?;
+    let chunks = dir.join(CHUNKS);
+    let total = total_bytes(&extents).map_err(OpenError::io(&extents))?
+        + total_bytes(&chunks).map_err(OpenError::io(&chunks))?;
     let mut check = Check { report: Report::default(), total };
     let superblock = check.superblock(dir)?;
     check.leaf_tables(dir, superblock.as_ref())?;
-    check.unknown(&extents)?;
+    check.unknown(&extents, "ext")?;
+    check.unknown(&chunks, "chk")?;
     let live = check.headers(dir, superblock.as_ref())?;
+    let mut groups = Vec::new();
+    for (sequence, path) in chunk::files(dir).map_err(OpenError::io(&chunks))? {
+        let (done, total) = (check.report.bytes, check.total);
+        progress(Progress { file: &path, done, total });
+        groups.extend(check.chunk(sequence, &path).map_err(OpenError::io(&path))?);
+    }
     for (at, this) in live.iter().enumerate() {
         let (done, total) = (check.report.bytes, check.total);
         progress(Progress { file: &this.path, done, total });
-        let bound = live.get(at + 1).map(|next| next.header.first_group);
+        let next = live.get(at + 1).map(|next| next.header.first_group);
+        let chunk = groups.iter().filter(|(n, _)| *n > this.header.number).map(|(_, group)| *group);
+        let bound = next.into_iter().chain(chunk).min();
         check.extent(this, bound).map_err(OpenError::io(&this.path))?;
     }
     progress(Progress { file: dir, done: check.total, total: check.total });
@@ -102,7 +119,12 @@ pub fn verify(dir: &Path, mut progress: impl FnMut(Progress<'_>)) -> Result<Repo
 
 fn total_bytes(extents: &Path) -> io::Result<u64> {
     let mut total = 0;
-    for item in std::fs::read_dir(extents)? {
+    let items = match std::fs::read_dir(extents) {
+        // Made by the first start of a program that has chunks.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        items => items?,
+    };
+    for item in items {
         total += item?.metadata()?.len();
     }
     Ok(total)
@@ -156,18 +178,22 @@ impl Check {
         Ok(())
     }
 
-    fn unknown(&mut self, extents: &Path) -> Result<(), OpenError> {
-        for item in std::fs::read_dir(extents).map_err(OpenError::io(extents))? {
-            let path = item.map_err(OpenError::io(extents))?.path();
-            let ours = file_number(&path).is_some()
+    fn unknown(&mut self, files: &Path, extension: &str) -> Result<(), OpenError> {
+        if !files.exists() {
+            return Ok(());
+        }
+        for item in std::fs::read_dir(files).map_err(OpenError::io(files))? {
+            let path = item.map_err(OpenError::io(files))?.path();
+            let number = if extension == "ext" { file_number(&path) } else { chunk::sequence_of(&path) };
+            let ours = number.is_some()
                 || path.extension().is_some_and(|e| e == "new")
-                || (path.extension().is_some_and(|e| e == "dir") && path.with_extension("ext").exists());
+                || (path.extension().is_some_and(|e| e == "dir") && path.with_extension(extension).exists());
             if !ours {
                 self.add(
                     FindingKind::Unknown,
                     &path,
                     0,
-                    "not a file of this program, or its extent is missing",
+                    "not a file of this program, or its extent or chunk is missing",
                 );
             }
         }
@@ -270,12 +296,100 @@ impl Check {
                 return Ok(None);
             }
         };
+        self.pages(&path, &bytes, header.extent);
+        Ok((header.extent == this.header.number).then_some(header.end_group))
+    }
+
+    fn pages(&mut self, path: &Path, bytes: &[u8], key: u64) -> bool {
+        let mut good = true;
         for (number, page) in bytes.chunks(BLOCK).enumerate() {
-            if !page_is_good(page, header.extent, number as u32) {
+            if !page_is_good(page, key, number as u32) {
+                good = false;
                 let what = format!("page {number}: checksum differs");
-                self.add(FindingKind::Directory, &path, (number * BLOCK) as u64, what);
+                self.add(FindingKind::Directory, path, (number * BLOCK) as u64, what);
             }
         }
-        Ok((header.extent == this.header.number).then_some(header.end_group))
+        good
+    }
+
+    /// Checks a chunk and its directory; answers its number and its first group.
+    fn chunk(&mut self, sequence: u64, path: &Path) -> io::Result<Option<(u64, u64)>> {
+        let directory = directory::path_of(path);
+        if !path.exists() {
+            self.add(FindingKind::Chunk, path, 0, "missing although its directory is there");
+            return Ok(None);
+        }
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        self.count(len);
+        let pages = match std::fs::read(&directory) {
+            Ok(bytes) => bytes,
+            // Never finished: the next start deletes it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        self.count(pages.len() as u64);
+        let key = CHUNK_KEY | sequence;
+        let (header, leaves) = match directory::open(path) {
+            Ok((header, leaves)) if header.extent == key && header.covers.is_some() => (header, leaves),
+            Ok(_) => {
+                self.add(FindingKind::Directory, &directory, 0, "directory of another file");
+                return Ok(None);
+            }
+            Err(what) => {
+                self.add(FindingKind::Directory, &directory, 0, what);
+                return Ok(None);
+            }
+        };
+        let covers = header.covers.unwrap_or_default();
+        let found = Some((covers.1, header.first_group));
+        if !self.pages(&directory, &pages, key) {
+            return Ok(found);
+        }
+        let mut block = [0; BLOCK];
+        read_up_to(&file, &mut block, 0)?;
+        let expected = ChunkHeader { disk: header.disk, sequence, covers, data_end: header.data_end };
+        if block != expected.encode() {
+            self.add(FindingKind::Chunk, path, 0, "header block differs from the directory");
+        }
+        if len < header.data_end {
+            let what = format!("file cut: {len} bytes, expected {}", header.data_end);
+            self.add(FindingKind::Chunk, path, len, what);
+        }
+        let mut padding = vec![0; len.saturating_sub(header.data_end).min(BLOCK as u64) as usize];
+        read_up_to(&file, &mut padding, header.data_end)?;
+        if padding.iter().any(|b| *b != 0) {
+            self.add(FindingKind::Chunk, path, header.data_end, "padding is not zero");
+        }
+        let chunk = Extent::chunk(sequence, covers, path.to_owned(), file, len);
+        chunk.directory.get_or_init(|| header);
+        self.chunk_entries(&chunk, &leaves);
+        Ok(found)
+    }
+
+    fn chunk_entries(&mut self, chunk: &Extent, leaves: &[(LeafId, Summary)]) {
+        let directories = Directories::new();
+        let mut bytes = Vec::new();
+        for (id, summary) in leaves {
+            for i in 0..summary.entries {
+                let checked = directories.entry(chunk, summary, i).map_err(|e| (e.to_string(), None, 0));
+                let checked = checked.and_then(|entry| {
+                    bytes.resize(ENTRY_HEADER_LEN + entry.payload_len as usize, 0);
+                    let place = (Some(Address(entry.address)), u64::from(entry.position));
+                    read_encoded(chunk, &entry, &directories, &mut bytes)
+                        .map_err(|e| e.to_string())
+                        .and_then(|_| verify_entry(&bytes))
+                        .map_err(|what| (what, place.0, place.1))
+                });
+                match checked {
+                    Ok(_) => self.report.entries += 1,
+                    Err((what, address, position)) => {
+                        let file = chunk.path.clone();
+                        let damage = Damage { file, position, segment: Some(*id), address, what };
+                        self.report.findings.push(Finding { kind: FindingKind::Entry, damage });
+                    }
+                }
+            }
+        }
     }
 }

@@ -388,13 +388,10 @@ async fn a_disk_reads_across_splits_and_merges_as_memory_does() {
     split_and_merged(World::memory()).await;
     let dir = tempfile::tempdir().expect("a directory");
     let config = StoreConfig {
-        dir: dir.path().to_path_buf(),
-        cluster_id: None,
-        node_id: NodeId(1),
         extent_bytes: 1 << 20,
         tail_bytes: TailBudget::new(0),
         reserve_bytes: 0,
-        faults: None,
+        ..StoreConfig::new(dir.path(), NodeId(1))
     };
     let store =
         tokio::task::spawn_blocking(|| DiskStore::open(config).expect("opens").0).await.expect("ends");

@@ -2,11 +2,14 @@
 
 use super::*;
 use crate::drive::{Read, ScanQuery, TailDesc};
+use crate::store::{Fault, Faults, RewriteStep};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
@@ -132,6 +135,56 @@ fn extents_below_their_log_starts_are_freed_and_read_as_gone_also_after_a_restar
 }
 
 #[test]
+fn an_idle_disk_prepares_one_spare_extent_when_none_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let config =
+            StoreConfig { extent_bytes: 16 << 20, tail_bytes: TailBudget::new(0), ..config(dir.path()) };
+        let (store, _) = DiskStore::open(config).unwrap();
+        eventually("a new disk has two", || store.stats().extents_spare == 2).await;
+        let drive = store.drive(leaf(1));
+        for a in 0..3u64 {
+            write(&*drive, a, vec![data(leaf(1), a, 0, a as i64, 12 << 20)]).await.unwrap();
+        }
+        assert_eq!(store.stats().extents_spare, 0);
+        eventually("one is prepared", || store.stats().extents_spare == 1).await;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(store.stats().extents_spare, 1, "and no more");
+    });
+}
+
+#[test]
+fn extent_numbers_are_not_used_again_when_all_extents_are_recycled() {
+    let dir = tempfile::tempdir().unwrap();
+    let numbers = || {
+        let files = std::fs::read_dir(dir.path().join("extents")).unwrap().map(|f| f.unwrap().path());
+        let of = |f: PathBuf| {
+            let bytes = std::fs::read(&f).unwrap();
+            let held = f.extension().is_some_and(|e| e == "ext") && bytes.starts_with(b"RWEX");
+            held.then(|| u64::from_le_bytes(bytes[32..40].try_into().unwrap()))
+        };
+        files.filter_map(of).collect::<Vec<_>>()
+    };
+    runtime().block_on(async {
+        let (mut a, mut seen) = (0, BTreeSet::new());
+        for start in 0..3 {
+            let (store, _) = open(dir.path());
+            let drive = store.drive(leaf(1));
+            write(&*drive, a, vec![data(leaf(1), a, 0, a as i64, 100)]).await.unwrap();
+            a += 1;
+            drive.trim(Address(a)).await.unwrap();
+            assert!(numbers().into_iter().all(|n| seen.insert(n)), "start {start}: {:?} {seen:?}", numbers());
+            store.close().await.unwrap();
+            drop((store, drive));
+            let (store, _) = open(dir.path());
+            eventually("the only extent is recycled, before or after the start", || numbers().is_empty())
+                .await;
+            store.close().await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn trimmed_entries_of_an_open_extent_do_not_make_a_short_answer_empty() {
     let dir = tempfile::tempdir().unwrap();
     runtime().block_on(async {
@@ -239,11 +292,37 @@ fn entry_of(l: u64, a: u64, len: usize) -> Entry {
     data(leaf(l), a, (a % 3) as i32, a as i64, len)
 }
 
-async fn run_model(ops: Vec<Op>) {
+/// Ends all rewriting at its step number `at`, as a kill does.
+pub(super) struct EndsAt {
+    pub(super) at: usize,
+    pub(super) seen: AtomicUsize,
+}
+
+impl Faults for EndsAt {
+    fn write(&self, _: usize) -> Fault {
+        Fault::None
+    }
+    fn rewrite_ends(&self, _: RewriteStep) -> bool {
+        self.seen.fetch_add(1, Ordering::Relaxed) >= self.at
+    }
+}
+
+/// `ends`: rewriting is on, and ends at these steps of the first lives of the store.
+async fn run_model(ops: Vec<Op>, ends: Option<Vec<usize>>) {
     let dir = tempfile::tempdir().unwrap();
     let tail = TailBudget::new(20_000);
-    let config = || StoreConfig { tail_bytes: tail.clone(), ..config(dir.path()) };
+    let mut lives = ends.clone().unwrap_or_default().into_iter();
+    let mut config = || {
+        let config = StoreConfig { tail_bytes: tail.clone(), ..config(dir.path()) };
+        if ends.is_none() {
+            return config;
+        }
+        let faults: Option<Arc<dyn Faults>> =
+            lives.next().map(|at| Arc::new(EndsAt { at, seen: AtomicUsize::new(0) }) as _);
+        StoreConfig { journal_bytes: 64 << 10, chunk_bytes: 64 << 10, faults, ..config }
+    };
     let mut store = DiskStore::open(config()).unwrap().0;
+    let mut pinned: Vec<(Stored, Vec<u8>)> = Vec::new();
     let mut model: BTreeMap<u64, Model> = BTreeMap::new();
     for op in ops {
         match op {
@@ -257,6 +336,11 @@ async fn run_model(ops: Vec<Op>) {
                     continue;
                 }
                 assert_eq!(outcome, Ok(()));
+                let newest = store.drive(leaf(l)).read(Address(m.end.saturating_sub(1))).await.unwrap();
+                if let Read::Value(v) = newest {
+                    let bytes = bytes_of(&v);
+                    pinned.push((v, bytes));
+                }
                 m.end = first + count;
                 m.entries.extend((first..).zip(entries));
             }
@@ -301,6 +385,8 @@ async fn run_model(ops: Vec<Op>) {
                 m.end += 1;
             }
             Op::Kill | Op::Close => {
+                // Another process knows nothing of pins.
+                assert!(pinned.drain(..).all(|(stored, bytes)| bytes_of(&stored) == bytes));
                 if matches!(op, Op::Close) {
                     store.close().await.unwrap();
                 }
@@ -314,12 +400,26 @@ async fn run_model(ops: Vec<Op>) {
         }
     }
     compare(&store, &model, &tail).await;
+    assert!(pinned.drain(..).all(|(stored, bytes)| bytes_of(&stored) == bytes));
+}
+
+/// Cases of each model test; `RANGEWAY_TEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("RANGEWAY_TEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(24)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
     #[test]
     fn a_disk_store_agrees_with_a_model_over_kills_and_restarts(ops in prop::collection::vec(op(), 1..60)) {
-        runtime().block_on(run_model(ops));
+        runtime().block_on(run_model(ops, None));
+    }
+
+    #[test]
+    fn rewriting_changes_nothing_that_is_read_wherever_it_is_killed(
+        ops in prop::collection::vec(op(), 20..80),
+        ends in prop::collection::vec(prop_oneof![4 => 0usize..12, 1 => Just(usize::MAX)], 0..8),
+    ) {
+        runtime().block_on(run_model(ops, Some(ends)));
     }
 }

@@ -3,6 +3,7 @@
 mod crash;
 mod drive;
 mod life;
+mod rewrite;
 mod verify;
 
 use crate::codec::batch::{BATCH_HEAD_LEN, CRC_FROM};
