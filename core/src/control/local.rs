@@ -377,9 +377,13 @@ fn builder() -> Builder {
 fn database_error(path: &Path, error: DatabaseError) -> ControlError {
     match error {
         DatabaseError::DatabaseAlreadyOpen => ControlError::InUse(shown(path)),
-        DatabaseError::Storage(redb::StorageError::Io(e)) if e.kind() != io::ErrorKind::InvalidData => {
-            io_error(path, &e)
-        }
+        DatabaseError::Storage(redb::StorageError::Io(e)) => match e.kind() {
+            // What the file should hold at a place is not there.
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+                damaged(path, format!("the file is cut or overwritten ({e})"))
+            }
+            _ => io_error(path, &e),
+        },
         other => damaged(path, other.to_string()),
     }
 }

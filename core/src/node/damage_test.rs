@@ -4,6 +4,7 @@ use super::tests::{append, base, batch, options, read_all, soon, topic};
 use crate::api::{Appended, ReadFrom};
 use crate::error::{AppendError, ReadFailure, TopicPartition};
 use crate::node::Node;
+use crate::node::verify::verify;
 use crate::types::TopicId;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -112,6 +113,8 @@ async fn a_damaged_entry_below_the_checkpoint_costs_its_records_only() {
     node.stop().await;
     // The extents are closed: nothing is read whole at the start, so only a read can find it.
     flip(dir.path(), "record 4;", HEADER_BEFORE_RECORDS - 20);
+    let verified = verify(&[dir.path().to_path_buf()], |_, _, _| {}).expect("checked");
+    let place = verified.findings[0].position.expect("an entry's");
     let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
     assert_eq!(node.api().blocked(), Vec::<String>::new());
     assert_eq!(read_at(&node, id, 3).await, Ok(4));
@@ -119,6 +122,10 @@ async fn a_damaged_entry_below_the_checkpoint_costs_its_records_only() {
     assert_eq!(read_all(&node, id, 0, 5).await.len(), 6);
     let damage = node.api().damage();
     assert!(damage.len() == 1 && damage[0].contains("topic 't' range r0 disk "), "{damage:?}");
+    assert!(
+        damage[0].contains(&format!(" position {place},")),
+        "the offline check names {place}: {damage:?}"
+    );
     let metrics = node.api().metrics();
     let places = metrics.iter().find(|m| m.name == "damaged_places").expect("shown");
     assert_eq!(places.value, 1.0);

@@ -126,7 +126,15 @@ async fn open_disks(
 ) -> Result<(Vec<Arc<DiskStore>>, Vec<RecoveryReport>), StartError> {
     let mut cluster_id = None;
     let (mut disks, mut reports) = (Vec::new(), Vec::new());
-    for dir in &options.data {
+    for (at, dir) in options.data.iter().enumerate() {
+        // Those before it are made by now, so that a name of the same directory is found out.
+        let same = options.data.iter().take(at).find(|before| is_same(before, dir));
+        if let Some(before) = same {
+            let (before, dir) = (before.display(), dir.display());
+            return Err(StartError::Data(format!(
+                "data directory {dir} is given twice (before as {before}): give each disk's directory once"
+            )));
+        }
         let disk = disk_bytes(dir);
         let config = StoreConfig {
             dir: dir.clone(),
@@ -150,6 +158,10 @@ async fn open_disks(
         reports.push(report);
     }
     Ok((disks, reports))
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Size of the disk that holds `dir`, in bytes; 0 when the system does not say.

@@ -23,7 +23,7 @@ const WINDOW: usize = 1 << 20;
 pub struct Damage {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, in bytes.
+    /// Where in it, in bytes: of a damaged entry its header, as reads name it too.
     pub position: u64,
     /// The segment, where it is known.
     pub segment: Option<LeafId>,
@@ -273,7 +273,7 @@ pub(crate) fn parse(bytes: &[u8], group: u64, start: u64, path: &Path) -> (Vec<F
                 match (verify_entry(body), header) {
                     (Ok(h), _) => records.push(Found { record, entry: Some((h, place)) }),
                     (Err(what), header) => {
-                        bad.push(damage(whose.0, whose.1, what));
+                        bad.push(Damage { position: place, ..damage(whose.0, whose.1, what) });
                         // Known to be there, unreadable: its header says to whom that matters, if it is whole.
                         records.push(Found { record, entry: header.map(|h| (h, place)) });
                     }

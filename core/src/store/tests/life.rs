@@ -423,3 +423,59 @@ proptest! {
         runtime().block_on(run_model(ops, Some(ends)));
     }
 }
+
+/// Holds the first write back until it is let go.
+#[derive(Default)]
+struct Held {
+    state: parking_lot::Mutex<(bool, bool)>,
+    changed: parking_lot::Condvar,
+}
+
+impl Held {
+    fn wait_until_held(&self) {
+        let mut state = self.state.lock();
+        while !state.0 {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn let_go(&self) {
+        self.state.lock().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+impl crate::store::Faults for Held {
+    fn write(&self, _len: usize) -> crate::store::Fault {
+        let mut state = self.state.lock();
+        state.0 = true;
+        self.changed.notify_all();
+        while !state.1 {
+            self.changed.wait(&mut state);
+        }
+        crate::store::Fault::None
+    }
+}
+
+#[test]
+fn what_gathers_while_a_write_runs_is_one_write() {
+    const APPENDS: u64 = 1000;
+    let (dir, held) = (tempfile::tempdir().unwrap(), Arc::new(Held::default()));
+    let config = StoreConfig { extent_bytes: 8 << 20, faults: Some(held.clone()), ..config(dir.path()) };
+    let (store, _) = DiskStore::open(config).unwrap();
+    let append = |n: u64| submit(&*store.drive(leaf(n)), 0, vec![data(leaf(n), 0, 0, 0, 100)]);
+    let first = append(0);
+    held.wait_until_held();
+    let others: Vec<_> = (1..APPENDS).map(append).collect();
+    held.let_go();
+    runtime().block_on(async {
+        for told in std::iter::once(first).chain(others) {
+            told.await.unwrap().unwrap();
+        }
+    });
+    // All are ranges of their own. The first, the rest (less than a group's bytes), perhaps the proof of the rest.
+    let stats = store.stats();
+    assert_eq!(stats.records, APPENDS);
+    assert!((2..=3).contains(&stats.groups), "{} groups", stats.groups);
+    assert!((2..=3).contains(&stats.syncs), "{} durable writes", stats.syncs);
+}
