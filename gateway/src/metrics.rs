@@ -52,6 +52,8 @@ pub struct Metrics {
     pub connections: AtomicU64,
     /// Connections accepted so far.
     pub accepted: AtomicU64,
+    /// Times that a connection could not be accepted.
+    pub accept_failures: AtomicU64,
     /// Bytes of requests held in memory now.
     pub request_bytes: AtomicU64,
     closed: [AtomicU64; CLOSE_REASONS.len()],
@@ -70,6 +72,7 @@ impl Metrics {
             apis: TABLE.iter().map(|_| ApiMetrics::default()).collect(),
             connections: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
+            accept_failures: AtomicU64::new(0),
             request_bytes: AtomicU64::new(0),
             closed: Default::default(),
         }

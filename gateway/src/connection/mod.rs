@@ -2,6 +2,7 @@
 //!
 //! Owns connections and the memory of requests. Knows nothing of what a request means: a [`Service`] does.
 
+mod accept;
 mod budget;
 pub(crate) mod receive;
 mod send;
@@ -18,7 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -76,6 +77,7 @@ pub async fn serve<S: Service>(
 ) -> io::Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let tracker = TaskTracker::new();
+    let mut failures = accept::Failures::default();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -83,13 +85,20 @@ pub async fn serve<S: Service>(
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
-            // Out of descriptors, or the client is gone already: neither is the listener's end.
+            // Neither is the listener's end.
             Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                continue;
+                let pause = failures.pause(&error, Instant::now());
+                if let Some(times) = pause.log {
+                    tracing::warn!(%error, times, "connections cannot be accepted");
+                }
+                service.metrics().accept_failures.fetch_add(1, Relaxed);
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(pause.wait) => continue,
+                }
             }
         };
+        failures.over();
         let metrics = service.metrics();
         metrics.accepted.fetch_add(1, Relaxed);
         if metrics.connections.load(Relaxed) >= service.settings().connections_max as u64 {

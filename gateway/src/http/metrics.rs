@@ -139,6 +139,12 @@ pub fn kafka(metrics: &Metrics) -> Vec<Family> {
     vec![
         one("connections", "Connections of Kafka clients open now.", Kind::Gauge, &metrics.connections),
         one("connections_accepted_total", "Connections accepted.", Kind::Counter, &metrics.accepted),
+        one(
+            "accept_failures_total",
+            "Times that a connection could not be accepted: no descriptors or memory left.",
+            Kind::Counter,
+            &metrics.accept_failures,
+        ),
         closed,
         one("request_memory_bytes", "Bytes of requests held in memory.", Kind::Gauge, &metrics.request_bytes),
         requests,
