@@ -134,6 +134,31 @@ fn a_node_says_when_it_is_ready_and_stops_cleanly_when_asked() {
 }
 
 #[test]
+fn a_second_signal_stops_at_once_with_code_1() {
+    use rustix::process::Signal;
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[]);
+    // Held still, so that the second one comes while the first is acted upon.
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        node.signal(signal);
+    }
+    assert_eq!(node.child.wait().unwrap().code(), Some(1));
+    drop(node);
+    drop(Node::start(dir.path(), &[]));
+}
+
+#[test]
+fn a_data_directory_given_twice_is_named_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let again = dir.path().join("..").join(dir.path().file_name().unwrap());
+    for again in [dir.path(), &again] {
+        let twice = serve(dir.path(), &["--data", again.to_str().unwrap()]).output().unwrap();
+        assert_eq!(twice.status.code(), Some(3));
+        assert!(text(&twice.stderr).contains("is given twice"), "{}", text(&twice.stderr));
+    }
+}
+
+#[test]
 fn a_data_directory_in_use_and_a_taken_port_end_with_code_3() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let node = Node::start(dir.path(), &[]);
@@ -235,6 +260,8 @@ fn topics_are_made_shown_changed_and_deleted_over_http() {
 
 #[test]
 fn bad_requests_over_http_are_answered_with_a_code_and_a_reason() {
+    const TWICE: &str = r#"{"configs": {"retention.ms": null, "retention.ms": 5}}"#;
+    const CREATED_TWICE: &str = r#"{"name": "a", "configs": {"retention.ms": 4, "retention.ms": 5}}"#;
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path(), &[]);
     node.json("POST", "/api/v1/topics", &json!({"name": "orders"}));
@@ -255,6 +282,9 @@ fn bad_requests_over_http_are_answered_with_a_code_and_a_reason() {
         ("PATCH", "/api/v1/topics/orders", "{\"partitions\": 1}", 400, "invalid_partitions"),
         ("DELETE", "/api/v1/topics/none", "", 404, "unknown_topic"),
         ("DELETE", topics, "", 405, "method_not_allowed"),
+        ("GET", "/api/v1/topics/%FF", "", 400, "bad_request"),
+        ("PATCH", "/api/v1/topics/orders", TWICE, 400, "bad_request"),
+        ("POST", topics, CREATED_TWICE, 400, "bad_request"),
         ("GET", "/nowhere", "", 404, "not_found"),
     ] {
         let (got, answer) = node.http(method, path, "", body);
@@ -266,6 +296,22 @@ fn bad_requests_over_http_are_answered_with_a_code_and_a_reason() {
             "{method} {path} {body}: {answer}"
         );
         assert!(answer["error"]["message"].as_str().is_some_and(|m| !m.is_empty()), "{answer}");
+    }
+    // What is no request at all is refused in the same shape.
+    let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(70_000));
+    let heads = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(1000));
+    for (bytes, status) in [("nonsense\r\n\r\n", 400), (&*long, 414), (&*heads, 431)] {
+        let mut stream = TcpStream::connect(&node.http).unwrap();
+        // The node may answer and close before it has read all.
+        let _ = stream.write_all(bytes.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = text(&answer);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{answer}");
+        let body: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], "bad_request", "{answer}");
     }
     let (_, hinted) = node.json("GET", "/api/v1/topics/ordres", &Value::Null);
     assert_eq!(hinted["error"]["hint"], "did you mean 'orders'?");
@@ -326,6 +372,12 @@ fn admin_commands_print_tables_or_the_body_and_exit_with_1_on_refusal() {
     assert_eq!(error["error"]["code"], "unknown_topic");
 
     assert_eq!(node.admin(&["topics", "alter", "orders"]).status.code(), Some(2));
+    let both = ["topics", "alter", "orders", "--config", "retention.ms=5", "--unset", "retention.ms"];
+    let refused = node.admin(&both);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("config retention.ms is named more than once"), "{refused:?}");
+    let twice = ["topics", "create", "x", "--config", "retention.ms=5", "--config", "retention.ms=6"];
+    assert_eq!(node.admin(&twice).status.code(), Some(2));
     assert_eq!(node.admin(&["topics", "alter", "orders", "--unset", "retention.ms"]).status.code(), Some(0));
     assert_eq!(node.admin(&["topics", "delete", "orders"]).status.code(), Some(0));
     let nobody = rangeway(&["topics", "list", "--server", "127.0.0.1:1"]);
@@ -372,6 +424,24 @@ fn a_short_bench_of_every_workload_counts_records_and_leaves_no_topic() {
 }
 
 #[test]
+fn a_bench_that_is_stopped_deletes_its_topics() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]);
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_rangeway"));
+    bench.args(["bench", "produce", "--seconds", "600", "--bootstrap", &node.kafka]);
+    let mut bench = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let topics = || node.json("GET", "/api/v1/topics", &Value::Null).1.as_array().unwrap().len();
+    let until = Instant::now() + Duration::from_secs(20);
+    while topics() == 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = rustix::process::Pid::from_child(&bench);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(bench.wait().unwrap().code(), Some(1));
+    assert_eq!(topics(), 0);
+}
+
+#[test]
 fn verify_finds_a_flipped_byte_in_an_entry_and_in_the_control_state() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap().to_owned();
@@ -407,6 +477,18 @@ fn verify_finds_a_flipped_byte_in_an_entry_and_in_the_control_state() {
         bytes[place] ^= 0x10;
         std::fs::write(&file, &bytes).unwrap();
     }
+    assert_eq!(rangeway(&["verify", "--data", &path]).status.code(), Some(0));
+    let control = std::fs::read(dir.path().join("control.redb")).unwrap();
+    for len in [0, 100, control.len() / 2, control.len() - 1] {
+        std::fs::write(dir.path().join("control.redb"), &control[..len]).unwrap();
+        let found = rangeway(&["verify", "--data", &path]);
+        assert_eq!(found.status.code(), Some(1), "cut to {len} bytes: {found:?}");
+        assert!(text(&found.stdout).contains("control state: "), "{found:?}");
+        let refused = serve(dir.path(), &[]).output().unwrap();
+        assert_eq!(refused.status.code(), Some(3), "cut to {len} bytes");
+        assert!(text(&refused.stderr).contains("control.redb is damaged"), "{}", text(&refused.stderr));
+    }
+    std::fs::write(dir.path().join("control.redb"), &control).unwrap();
     assert_eq!(rangeway(&["verify", "--data", &path]).status.code(), Some(0));
     assert_eq!(rangeway(&["verify", "--data", "/nowhere/at/all"]).status.code(), Some(3));
 }

@@ -12,10 +12,12 @@ use kafka_protocol::messages::{
     TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Message, Request, StrBytes};
+use parking_lot::Mutex;
 use rangeway_core::config::topic::DRIVE;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A peer that is silent for so long is given up.
@@ -53,6 +55,25 @@ pub(super) fn refused(
 pub struct Target {
     bootstrap: String,
     versions: BTreeMap<i16, (i16, i16)>,
+    made: Made,
+}
+
+/// Topics that a bench has made and not deleted, shared with whoever ends it early.
+#[derive(Clone, Debug, Default)]
+pub struct Made(Arc<Mutex<Vec<TopicName>>>);
+
+impl Made {
+    /// Deletes what is left, through the port at `bootstrap`.
+    ///
+    /// Errors: of the first that is not deleted.
+    pub fn delete(&self, bootstrap: &str) -> Result<(), Broken> {
+        if self.0.lock().is_empty() {
+            return Ok(());
+        }
+        let target = Target::find(bootstrap, self)?;
+        let left = self.0.lock().clone();
+        left.iter().try_for_each(|name| target.delete_topic(name))
+    }
 }
 
 /// A topic made for a bench.
@@ -66,13 +87,13 @@ pub struct Topic {
 
 impl Target {
     /// Asks what the broker at `bootstrap` speaks.
-    pub fn find(bootstrap: &str) -> Result<Target, Broken> {
+    pub fn find(bootstrap: &str, made: &Made) -> Result<Target, Broken> {
         let mut connection = Connection::open(bootstrap)?;
         let answer = connection.call(&ApiVersionsRequest::default(), 0)?;
         refused("ApiVersions", answer.error_code, None)?;
         let versions =
             answer.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect();
-        Ok(Target { bootstrap: bootstrap.to_owned(), versions })
+        Ok(Target { bootstrap: bootstrap.to_owned(), versions, made: made.clone() })
     }
 
     /// The newest version of `R` that both sides speak, at most `most`.
@@ -107,7 +128,10 @@ impl Target {
             .with_configs(configs.collect());
         let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(TIMEOUT_MS);
         let mut connection = Connection::open(&self.bootstrap)?;
-        let answer = connection.call(&request, self.version::<CreateTopicsRequest>(6)?)?;
+        let version = self.version::<CreateTopicsRequest>(6)?;
+        // Noted before it is there: an answer that is lost is no topic that is left.
+        self.made.0.lock().push(name.clone());
+        let answer = connection.call(&request, version)?;
         for row in &answer.topics {
             refused(format!("creating topic {}", name.as_str()), row.error_code, row.error_message.as_ref())?;
         }
@@ -151,18 +175,16 @@ impl Target {
     }
 
     /// Deletes a topic.
-    pub fn delete_topic(&self, topic: &Topic) -> Result<(), Broken> {
-        let request = DeleteTopicsRequest::default()
-            .with_topic_names(vec![topic.name.clone()])
-            .with_timeout_ms(TIMEOUT_MS);
+    pub fn delete_topic(&self, name: &TopicName) -> Result<(), Broken> {
+        let request =
+            DeleteTopicsRequest::default().with_topic_names(vec![name.clone()]).with_timeout_ms(TIMEOUT_MS);
         let mut connection = Connection::open(&self.bootstrap)?;
         let answer = connection.call(&request, self.version::<DeleteTopicsRequest>(5)?)?;
-        answer.responses.iter().try_for_each(|row| {
-            refused(
-                format!("deleting topic {}", topic.name.as_str()),
-                row.error_code,
-                row.error_message.as_ref(),
-            )
+        self.made.0.lock().retain(|made| made != name);
+        let gone = ResponseError::UnknownTopicOrPartition.code();
+        answer.responses.iter().filter(|row| row.error_code != gone).try_for_each(|row| {
+            let what = format!("deleting topic {}", name.as_str());
+            refused(what, row.error_code, row.error_message.as_ref())
         })
     }
 }

@@ -10,6 +10,7 @@ mod histogram;
 mod latency;
 mod produce;
 
+pub use client::Made;
 use client::{Broken, Target};
 
 use serde::Serialize;
@@ -130,11 +131,28 @@ impl Tally {
     }
 }
 
-/// Runs workloads one after the other, each on topics of its own that are deleted afterwards.
+/// Runs workloads one after the other, each on topics of its own that are deleted afterwards, also when it breaks off;
+/// `made` are those that are there.
 ///
 /// Errors: the first refusal or broken connection ends it.
-pub fn run(plan: &Plan, workloads: &[Workload], progress: &dyn Progress) -> Result<Vec<Outcome>, Broken> {
-    let target = Target::find(&plan.bootstrap)?;
+pub fn run(
+    plan: &Plan,
+    workloads: &[Workload],
+    progress: &dyn Progress,
+    made: &Made,
+) -> Result<Vec<Outcome>, Broken> {
+    let target = Target::find(&plan.bootstrap, made)?;
+    let outcomes = measure(plan, workloads, progress, &target);
+    let left = if plan.keep { Ok(()) } else { made.delete(&plan.bootstrap) };
+    outcomes.and_then(|outcomes| left.map(|()| outcomes))
+}
+
+fn measure(
+    plan: &Plan,
+    workloads: &[Workload],
+    progress: &dyn Progress,
+    target: &Target,
+) -> Result<Vec<Outcome>, Broken> {
     let mut outcomes = Vec::with_capacity(workloads.len());
     // Consume reads what produce left, when both are asked for.
     let mut filled: Option<client::Topic> = None;
@@ -146,21 +164,18 @@ pub fn run(plan: &Plan, workloads: &[Workload], progress: &dyn Progress) -> Resu
             None => target.make_topic(plan, name(*workload), partitions)?,
         };
         let outcome = match workload {
-            Workload::Produce => produce::batches(plan, &target, &topic, &|p| progress.at(*workload, p)),
-            Workload::Partitions => produce::wide(plan, &target, &topic, &|p| progress.at(*workload, p)),
-            Workload::Consume => consume::run(plan, &target, &topic, &|p| progress.at(*workload, p)),
-            Workload::Latency => latency::run(plan, &target, &topic, &|p| progress.at(*workload, p)),
+            Workload::Produce => produce::batches(plan, target, &topic, &|p| progress.at(*workload, p)),
+            Workload::Partitions => produce::wide(plan, target, &topic, &|p| progress.at(*workload, p)),
+            Workload::Consume => consume::run(plan, target, &topic, &|p| progress.at(*workload, p)),
+            Workload::Latency => latency::run(plan, target, &topic, &|p| progress.at(*workload, p)),
         };
         let wanted_next = *workload == Workload::Produce && workloads.contains(&Workload::Consume);
         if wanted_next && outcome.is_ok() {
             filled = Some(topic);
         } else if !plan.keep {
-            target.delete_topic(&topic)?;
+            target.delete_topic(&topic.name)?;
         }
         outcomes.push(outcome?.outcome(*workload));
-    }
-    if let Some(topic) = filled.filter(|_| !plan.keep) {
-        target.delete_topic(&topic)?;
     }
     Ok(outcomes)
 }

@@ -1,8 +1,9 @@
 //! `rangeway bench`: arguments, a progress bar and the table of `crate::bench`.
 
-use super::failure::Failure;
+use super::failure::{Failure, Format};
+use super::serve::Signals;
 use super::table::{Align, Table};
-use crate::bench::{self, Outcome, Plan, Progress, Workload};
+use crate::bench::{self, Made, Outcome, Plan, Progress, Workload};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
@@ -94,7 +95,11 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
     let all = [Workload::Produce, Workload::Consume, Workload::Partitions, Workload::Latency];
     let workloads = if args.workloads.is_empty() { &all[..] } else { &args.workloads[..] };
     let bar = Bar::new();
-    let outcomes = bench::run(&plan, workloads, &bar);
+    let made = Made::default();
+    if !plan.keep {
+        clean_up_when_told_to_stop(made.clone(), plan.bootstrap.clone())?;
+    }
+    let outcomes = bench::run(&plan, workloads, &bar, &made);
     bar.0.finish_and_clear();
     let outcomes = outcomes.map_err(|e| Failure::failed("bench", e.to_string()))?;
     if args.json {
@@ -102,6 +107,29 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
         return super::print(&(text + "\n"));
     }
     super::print(&table(&outcomes))
+}
+
+/// A bench that is stopped leaves no topics either: they are deleted before the process ends.
+fn clean_up_when_told_to_stop(made: Made, bootstrap: String) -> Result<(), Failure> {
+    let runtime = super::small_runtime()?;
+    let mut signals = runtime.block_on(async { Signals::listen() })?;
+    let wait = move || {
+        let name = runtime.block_on(signals.next());
+        let deleted = made.delete(&bootstrap);
+        let failure = match deleted {
+            Ok(()) => Failure::failed(
+                "interrupted",
+                format!("{name}: stopped; the topics that it made are deleted"),
+            ),
+            Err(e) => {
+                Failure::failed("interrupted", format!("{name}: stopped; its topics are still there: {e}"))
+            }
+        };
+        failure.report(Format::Text);
+        std::process::exit(1)
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    thread.map(drop).map_err(|e| Failure::failed("signals", format!("cannot wait for signals: {e}")))
 }
 
 /// A bar on stderr; nothing where that is no terminal.

@@ -296,13 +296,13 @@ fn local(listener: &TcpListener) -> Result<SocketAddr, Failure> {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> Result<Signals, Failure> {
+    pub(super) fn listen() -> Result<Signals, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|e| Failure::failed("signals", format!("cannot listen for signals: {e}")))
         };
@@ -312,7 +312,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -10,6 +10,7 @@ use hyper::Method;
 use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 
 /// `rangeway topics`.
 #[derive(Args, Debug)]
@@ -103,6 +104,7 @@ pub fn run(args: TopicsArgs) -> Result<(), Failure> {
             show(admin, call(admin, Method::GET, path, None)?, |all: Vec<TopicDescription>| list(&all))
         }
         TopicsCommand::Create { name, partitions, drive, replication_factor, configs, validate_only } => {
+            named_once(configs.iter().map(|(key, _)| key))?;
             let mut body = json!({ "name": name });
             put(&mut body, "partitions", partitions.map(Value::from));
             put(&mut body, "drive", drive.map(Value::from));
@@ -125,6 +127,7 @@ pub fn run(args: TopicsArgs) -> Result<(), Failure> {
                 return Err(Failure::usage("nothing_to_change", "nothing to change")
                     .hint("give --partitions N, --config KEY=VALUE or --unset KEY"));
             }
+            named_once(configs.iter().map(|(key, _)| key).chain(&unset))?;
             let mut body = json!({});
             put(&mut body, "partitions", partitions.map(Value::from));
             if !configs.is_empty() || !unset.is_empty() {
@@ -175,6 +178,18 @@ pub fn show<T: DeserializeOwned>(
 /// The path of a topic.
 pub fn topic_path(name: &str) -> String {
     format!("/api/v1/topics/{}", segment(name))
+}
+
+/// Errors: a config that is set twice, or both set and taken back: which of the two is meant?
+fn named_once<'a>(keys: impl Iterator<Item = &'a String>) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    for key in keys {
+        if !seen.insert(key) {
+            return Err(Failure::usage("named_twice", format!("config {key} is named more than once"))
+                .hint("give each config once, with --config or with --unset"));
+        }
+    }
+    Ok(())
 }
 
 fn put(body: &mut Value, key: &str, value: Option<Value>) {

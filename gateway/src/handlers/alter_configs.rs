@@ -4,39 +4,35 @@
 //! must not change where records are stored.
 
 use super::Context;
-use super::configs::{Refused, text};
+use super::configs::{Named, Refused, answered, no_duplicates};
 use super::incremental_alter_configs::{alterable, apply};
 use crate::protocol::dispatch::Close;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::{AlterConfigsRequest, AlterConfigsResponse};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Prefix of settings that Kafka's tools do not know.
 const OWN: &str = "rangeway.";
 
 /// Replaces configs, one resource after the other.
 pub async fn handle(context: Context, request: AlterConfigsRequest) -> Result<AlterConfigsResponse, Close> {
-    let mut times: HashMap<(i8, &str), usize> = HashMap::new();
-    for resource in &request.resources {
-        *times.entry((resource.resource_type, resource.resource_name.as_str())).or_default() += 1;
-    }
+    let named = Named::of(request.resources.iter().map(|r| (r.resource_type, r.resource_name.as_str())));
     let mut responses = Vec::with_capacity(request.resources.len());
     for resource in &request.resources {
-        let key = (resource.resource_type, resource.resource_name.as_str());
-        let outcome = if times.get(&key).is_some_and(|n| *n > 1) {
-            Err((ResponseError::InvalidRequest, "the request names this resource more than once".to_owned()))
-        } else {
-            replace(&context, resource, request.validate_only).await
+        let outcome = match named.once(resource.resource_type, &resource.resource_name) {
+            Ok(()) => replace(&context, resource, request.validate_only).await,
+            Err(refused) => Err(refused),
         };
-        let row = AlterConfigsResourceResponse::default()
-            .with_resource_type(resource.resource_type)
-            .with_resource_name(resource.resource_name.clone());
-        responses.push(match outcome {
-            Ok(()) => row.with_error_message(None),
-            Err((code, message)) => row.with_error_code(code.code()).with_error_message(text(message)),
-        });
+        let (code, message) = answered(outcome);
+        responses.push(
+            AlterConfigsResourceResponse::default()
+                .with_error_code(code)
+                .with_error_message(message)
+                .with_resource_type(resource.resource_type)
+                .with_resource_name(resource.resource_name.clone()),
+        );
     }
     Ok(AlterConfigsResponse::default().with_responses(responses))
 }
@@ -56,6 +52,7 @@ fn changes(
     present: &BTreeMap<String, String>,
     asked: &[AlterableConfig],
 ) -> Result<Vec<(String, Option<String>)>, Refused> {
+    no_duplicates(asked.iter().map(|config| config.name.as_str()))?;
     let mut changes: BTreeMap<String, Option<String>> =
         present.keys().filter(|key| !key.starts_with(OWN)).map(|key| (key.clone(), None)).collect();
     for config in asked {
@@ -89,5 +86,8 @@ mod tests {
         let expected = [("retention.ms".to_owned(), None), ("segment.ms".to_owned(), Some("3".to_owned()))];
         assert_eq!(replaced, Ok(expected.to_vec()));
         assert_eq!(changes(&present, &asked(None)).map_err(|(code, _)| code.code()), Err(42));
+        let twice =
+            [asked(Some(StrBytes::from_static_str("3"))), asked(Some(StrBytes::from_static_str("4")))];
+        assert_eq!(changes(&present, &twice.concat()).map_err(|(code, _)| code.code()), Err(42));
     }
 }

@@ -10,6 +10,7 @@ use kafka_protocol::protocol::StrBytes;
 use rangeway_core::api::TopicView;
 use rangeway_core::config::topic::{DRIVE, TOPIC_KEYS, TopicKey};
 use rangeway_core::config::{Kind, broker, node::NodeConfig};
+use std::collections::{HashMap, HashSet};
 
 /// Resource type of topics.
 pub(super) const TOPIC: i8 = 2;
@@ -38,6 +39,50 @@ pub(super) struct Shown {
 
 /// A refused change or question: code and message.
 pub(super) type Refused = (ResponseError, String);
+
+/// Resources by type and name, to answer one that is named twice as Kafka does: refused each time.
+#[derive(Debug, Default)]
+pub(super) struct Named(HashMap<(i8, String), usize>);
+
+impl Named {
+    pub(super) fn of<'a>(resources: impl Iterator<Item = (i8, &'a str)>) -> Named {
+        let mut times = HashMap::new();
+        for (kind, name) in resources {
+            *times.entry((kind, name.to_owned())).or_default() += 1;
+        }
+        Named(times)
+    }
+
+    /// Errors: INVALID_REQUEST for a resource that the request names more than once.
+    pub(super) fn once(&self, kind: i8, name: &str) -> Result<(), Refused> {
+        match self.0.get(&(kind, name.to_owned())) {
+            Some(times) if *times > 1 => Err((
+                ResponseError::InvalidRequest,
+                "the request names this resource more than once".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Errors: INVALID_REQUEST where a resource's configs name one more than once, as Kafka answers it.
+pub(super) fn no_duplicates<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Refused> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err((ResponseError::InvalidRequest, format!("config {name} is named more than once")));
+        }
+    }
+    Ok(())
+}
+
+/// Error code and message of a row that answers a change.
+pub(super) fn answered(outcome: Result<(), Refused>) -> (i16, Option<StrBytes>) {
+    match outcome {
+        Ok(()) => (0, None),
+        Err((code, message)) => (code.code(), text(message)),
+    }
+}
 
 /// All settings of a topic, by name.
 pub(super) fn topic_rows(

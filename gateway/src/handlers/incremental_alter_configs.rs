@@ -2,7 +2,7 @@
 //!
 //! v1: flexible. Operations: 0 set, 1 delete, 2 append, 3 subtract; the last two on lists only (KIP-339).
 
-use super::configs::{BROKER, BROKER_LOGGER, Refused, TOPIC, text};
+use super::configs::{BROKER, BROKER_LOGGER, Named, Refused, TOPIC, answered, no_duplicates};
 use super::{Context, Operation, Resource};
 use crate::config::log_without_effect;
 use crate::protocol::dispatch::Close;
@@ -15,7 +15,7 @@ use kafka_protocol::messages::{IncrementalAlterConfigsRequest, IncrementalAlterC
 use rangeway_core::api::TopicView;
 use rangeway_core::config::node::NodeConfig;
 use rangeway_core::config::topic;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const SET: i8 = 0;
@@ -28,25 +28,21 @@ pub async fn handle(
     context: Context,
     request: IncrementalAlterConfigsRequest,
 ) -> Result<IncrementalAlterConfigsResponse, Close> {
-    let mut times: HashMap<(i8, &str), usize> = HashMap::new();
-    for resource in &request.resources {
-        *times.entry((resource.resource_type, resource.resource_name.as_str())).or_default() += 1;
-    }
+    let named = Named::of(request.resources.iter().map(|r| (r.resource_type, r.resource_name.as_str())));
     let mut responses = Vec::with_capacity(request.resources.len());
     for resource in &request.resources {
-        let key = (resource.resource_type, resource.resource_name.as_str());
-        let outcome = if times.get(&key).is_some_and(|n| *n > 1) {
-            Err((ResponseError::InvalidRequest, "the request names this resource more than once".to_owned()))
-        } else {
-            alter(&context, resource, request.validate_only).await
+        let outcome = match named.once(resource.resource_type, &resource.resource_name) {
+            Ok(()) => alter(&context, resource, request.validate_only).await,
+            Err(refused) => Err(refused),
         };
-        let row = AlterConfigsResourceResponse::default()
-            .with_resource_type(resource.resource_type)
-            .with_resource_name(resource.resource_name.clone());
-        responses.push(match outcome {
-            Ok(()) => row.with_error_message(None),
-            Err((code, message)) => row.with_error_code(code.code()).with_error_message(text(message)),
-        });
+        let (code, message) = answered(outcome);
+        responses.push(
+            AlterConfigsResourceResponse::default()
+                .with_error_code(code)
+                .with_error_message(message)
+                .with_resource_type(resource.resource_type)
+                .with_resource_name(resource.resource_name.clone()),
+        );
     }
     Ok(IncrementalAlterConfigsResponse::default().with_responses(responses))
 }
@@ -118,13 +114,10 @@ fn changes(
 ) -> Result<Vec<(String, Option<String>)>, Refused> {
     let request = |why: String| (ResponseError::InvalidRequest, why);
     let config = |why: String| (ResponseError::InvalidConfig, why);
-    let mut seen = HashSet::new();
+    no_duplicates(asked.iter().map(|change| change.name.as_str()))?;
     let mut changes = Vec::with_capacity(asked.len());
     for change in asked {
         let name = change.name.as_str();
-        if !seen.insert(name) {
-            return Err(request(format!("config {name} is named more than once")));
-        }
         let key = topic::find(name).map_err(|e| config(e.to_string()))?;
         if change.config_operation == DELETE {
             changes.push((name.to_owned(), None));

@@ -60,6 +60,20 @@ impl HttpError {
         HttpError::new(status, ErrorBody::new("bad_request", message))
     }
 
+    /// A request that did not get as far as its route.
+    pub fn refused(status: StatusCode, said: &str) -> HttpError {
+        let reason = status.canonical_reason().unwrap_or("refused");
+        let message = if said.is_empty() { reason.to_owned() } else { format!("{reason}: {said}") };
+        let code = if status.is_server_error() { "internal" } else { "bad_request" };
+        HttpError::new(status, ErrorBody::new(code, message))
+    }
+
+    /// The body as text.
+    pub fn into_json(self) -> String {
+        // Serializing strings cannot fail.
+        serde_json::to_string(&self.body).unwrap_or_default()
+    }
+
     /// A topic that is not there, perhaps with the name of one that is.
     pub fn unknown_topic(name: &str, near: Option<&str>) -> HttpError {
         let body = ErrorBody::new("unknown_topic", format!("there is no topic '{name}'"));

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod error;
+mod listen;
 pub mod metrics;
 mod ranges;
 pub mod shapes;
@@ -104,7 +105,7 @@ pub async fn serve(
     state: Arc<HttpState>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    axum::serve(listener, router(state)).with_graceful_shutdown(stop).await
+    axum::serve(listen::Listening(listener), router(state)).with_graceful_shutdown(stop).await
 }
 
 fn router(state: Arc<HttpState>) -> Router {
@@ -122,6 +123,7 @@ fn router(state: Arc<HttpState>) -> Router {
         .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn(refuse_other_sites))
+        .layer(middleware::from_fn(shape_errors))
         .with_state(state)
 }
 
@@ -138,6 +140,24 @@ async fn refuse_other_sites(request: Request<Body>, next: Next) -> Response {
         }
     }
     next.run(request).await
+}
+
+/// What a layer or an extractor refused in plain text gets the shape of all errors. `/readyz` answers lines on purpose.
+async fn shape_errors(request: Request<Body>, next: Next) -> Response {
+    let lines = request.uri().path() == "/readyz";
+    let response = next.run(request).await;
+    let status = response.status();
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|t| t == "application/json");
+    if lines || is_json || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let said = axum::body::to_bytes(body, BODY_BYTES_MAX).await.unwrap_or_default();
+    let mut shaped = HttpError::refused(status, &String::from_utf8_lossy(&said)).into_response();
+    if let Some(allow) = parts.headers.get(header::ALLOW) {
+        shaped.headers_mut().insert(header::ALLOW, allow.clone());
+    }
+    shaped
 }
 
 /// Whether a `Host` is an address or `localhost`, with or without a port.

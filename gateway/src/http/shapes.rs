@@ -1,8 +1,11 @@
 //! The JSON bodies of the admin interface, read and written by the same types. Changing one is a change that
 //! operators see.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 use uuid::Uuid;
 
 /// `{"error":{"code","message","hint"}}`: the one shape of errors, on the command line and over HTTP.
@@ -75,7 +78,7 @@ pub struct TopicToCreate {
     #[serde(default)]
     pub drive: Option<String>,
     /// Topic configs.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "each_once")]
     pub configs: BTreeMap<String, ConfigValue>,
     /// Only check.
     #[serde(default)]
@@ -90,8 +93,36 @@ pub struct TopicChange {
     #[serde(default)]
     pub partitions: Option<i32>,
     /// Configs to set, or with `null` to take back.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "each_once")]
     pub configs: BTreeMap<String, Option<ConfigValue>>,
+}
+
+/// An object in which no key stands twice: JSON leaves open which of the values would be meant.
+fn each_once<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+    json: D,
+) -> Result<BTreeMap<String, V>, D::Error> {
+    struct EachOnce<V>(PhantomData<V>);
+
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for EachOnce<V> {
+        type Value = BTreeMap<String, V>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of configs")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut configs = BTreeMap::new();
+            while let Some((key, value)) = map.next_entry::<String, V>()? {
+                if configs.contains_key(&key) {
+                    return Err(A::Error::custom(format!("config {key} is named more than once")));
+                }
+                configs.insert(key, value);
+            }
+            Ok(configs)
+        }
+    }
+
+    json.deserialize_map(EachOnce(PhantomData))
 }
 
 /// A config's value as people write it in JSON.
