@@ -270,8 +270,15 @@ impl State {
         let count = drop.loglets.len();
         let oldest = present.chain.iter().take(count);
         let sealed: Vec<LogletId> = oldest.filter(|entry| entry.tail.is_some()).map(|e| e.loglet).collect();
-        if count == 0 || sealed != drop.loglets {
+        // A closed range that never wrote anything has nothing to drop but itself.
+        let empty = present.state == RangeState::Closed && present.chain.is_empty();
+        if (count == 0) != empty || sealed != drop.loglets {
             return Err(Refusal::NotAPrefix { range: drop.range });
+        }
+        let home = self.topics.get(&drop.topic).ok_or(Refusal::UnknownTopic(drop.topic))?;
+        let parents_remain = present.parents.iter().any(|parent| home.ranges.contains_key(parent));
+        if count == present.chain.len() && parents_remain {
+            return Err(Refusal::ParentsRemain { range: drop.range });
         }
         let mut range = Range::clone(present);
         let end = range.sealed_end();

@@ -263,6 +263,46 @@ fn a_closed_range_without_segments_leaves_a_stone() {
 }
 
 #[test]
+fn a_closed_range_goes_after_its_parents_and_an_empty_one_without_segments() {
+    let (mut state, id) = small();
+    let reshard = |state: &mut State, n: u128, kind: OperationKind, tail: u64, children: usize| {
+        let operation = Uuid::from_u128(n);
+        let begin = BeginReshard { operation, topic: id, kind: kind.clone(), now: 1 };
+        applied(state, Command::BeginReshard(begin));
+        let ended = |range: &RangeId| parent_end(state, id, *range, tail).expect("there");
+        let parents = kind.ranges().iter().map(ended).collect();
+        let next = vec![segment(primary(1, 1)); children];
+        applied(state, Command::Reshard(Reshard { operation, parents, next, now: 2 }));
+    };
+    // r0 ends with ten entries, its child r2 before it wrote anything.
+    reshard(&mut state, 1, OperationKind::Split { range: RangeId(0), at: 1 }, 10, 2);
+    reshard(&mut state, 2, OperationKind::Merge { left: RangeId(2), right: RangeId(3) }, 0, 1);
+    let drop = |state: &State, range: u32| {
+        let present = state.range(id, RangeId(range)).expect("there");
+        let loglets = present.chain.iter().filter(|e| e.tail.is_some()).map(|e| e.loglet).collect();
+        Command::DropSegments(DropSegments {
+            topic: id,
+            range: RangeId(range),
+            version: present.version,
+            loglets,
+            now: 5,
+        })
+    };
+    assert!(state.range(id, RangeId(2)).expect("there").chain.is_empty());
+    let remain = Refusal::ParentsRemain { range: RangeId(2) };
+    let early = drop(&state, 2);
+    assert_eq!(refused(&mut state, early), remain, "r0 is reached through it");
+    let live = drop(&state, 4);
+    assert_eq!(refused(&mut state, live), Refusal::NotAPrefix { range: RangeId(4) }, "it lives");
+    for range in [0, 2, 3] {
+        let command = drop(&state, range);
+        applied(&mut state, command);
+    }
+    let ends: Vec<_> = state.topics[&id].stones.iter().map(|s| (s.range.0, s.end)).collect();
+    assert_eq!(ends, [(0, 10), (2, 0), (3, 0)]);
+}
+
+#[test]
 fn a_topic_created_again_starts_above_its_old_epochs() {
     let (mut state, topic) = small();
     applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });

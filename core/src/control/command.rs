@@ -41,7 +41,8 @@ pub enum Command {
     AlterConfigs(AlterConfigs),
     /// Seals a range's open segment, if there is one, and opens the next. Answer: [`Reply::Extended`].
     Extend(Extend),
-    /// Drops the oldest segments of a range; they become tombstones.
+    /// Drops the oldest segments of a range; they become tombstones. A closed range goes with its last one and leaves a
+    /// stone; one that has none is named without segments.
     DropSegments(DropSegments),
     /// A node has deleted everything it held of these loglets. Unknown loglets are fine: asked twice.
     AckTombstones {
@@ -497,6 +498,13 @@ pub enum Refusal {
     /// A counter is used up (ids, addresses, epochs), for good.
     #[error("no more {0} left")]
     Exhausted(String),
+    /// A range's last segment is kept, and an empty range too, while a parent of it is there: what is left of the parents
+    /// is reached through it.
+    #[error("range {range}: its parents are still there and are reached through it")]
+    ParentsRemain {
+        /// The range.
+        range: RangeId,
+    },
 }
 
 /// What the one refused can do.
@@ -516,6 +524,7 @@ impl Refusal {
             | Refusal::NotActive { .. }
             | Refusal::NotTheOpenSegment { .. }
             | Refusal::NotAPrefix { .. }
+            | Refusal::ParentsRemain { .. }
             | Refusal::NotMine { .. } => Retry::Reread,
             Refusal::TopicExists { .. }
             | Refusal::NameCollides { .. }

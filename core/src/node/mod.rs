@@ -9,6 +9,7 @@ mod maintain;
 mod read;
 mod recover;
 mod reshard;
+mod retain;
 mod roll;
 mod salvage;
 mod start;

@@ -8,6 +8,7 @@ pub mod epochs;
 pub mod fold;
 pub mod lineage;
 pub mod log_start;
+pub mod parts;
 pub mod primary;
 pub mod producers;
 pub mod project;

@@ -5,11 +5,11 @@
 //! the partition would still hold `retention_bytes` without it; it stops at the first part that stays. So up to one
 //! part more than the limit is kept, never less. By time the head's part goes too (an idle partition empties).
 //!
-//! A segment is dropped when every partition has passed it *and* no fold needs it any more (R12). The log starts of
-//! that judgement are the committed ones: what a pass raises, a later pass drops.
+//! A segment is dropped when every partition has passed it, in whichever range it lives now, *and* no fold needs it any
+//! more (R12). The log starts of that judgement are the committed ones.
 
 use crate::codec::entry::{EntryHeader, EntryKind};
-use crate::types::{LogletId, Offset, Partition};
+use crate::types::{LogletId, Offset, Partition, Span};
 use std::collections::BTreeMap;
 
 /// The records of one partition in one segment.
@@ -76,27 +76,6 @@ pub enum FoldsFrom {
     Unknown,
 }
 
-/// What a pass does.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// New log starts, ascending by partition: one log-start entry.
-    pub raise: Vec<(Partition, Offset)>,
-    /// Segments that may be deleted, oldest first.
-    pub drop: Vec<LogletId>,
-}
-
-/// What one retention pass over a range does at `now` (broker ms). `segments` oldest first; `bounds` of a partition,
-/// `None` if it is not this range's to judge: it is not raised and holds back the segments it is in.
-pub fn plan(
-    segments: &[SegmentView],
-    bounds: impl Fn(Partition) -> Option<Bounds>,
-    policy: Policy,
-    folds_from: FoldsFrom,
-    now: i64,
-) -> Plan {
-    Plan { raise: raise(segments, &bounds, policy, now), drop: droppable(segments, &bounds, folds_from) }
-}
-
 /// One partition on the way through its parts.
 struct Walk {
     bounds: Bounds,
@@ -105,9 +84,12 @@ struct Walk {
     stopped: bool,
 }
 
-fn raise(
+/// New log starts at `now` (broker ms), ascending by partition: one log-start entry of the range that holds them now.
+/// `segments` are those of the partitions' whole history, oldest first, also of ranges that are closed. A partition of
+/// which `bounds` knows nothing is not this range's to judge.
+pub fn raise(
     segments: &[SegmentView],
-    bounds: &impl Fn(Partition) -> Option<Bounds>,
+    bounds: impl Fn(Partition) -> Option<Bounds>,
     policy: Policy,
     now: i64,
 ) -> Vec<(Partition, Offset)> {
@@ -146,9 +128,12 @@ fn raise(
     raised.map(|(partition, w)| (partition, w.raised)).collect()
 }
 
-fn droppable(
+/// The segments of one range that may be deleted, oldest first, of its `segments`, oldest first, with what they hold of
+/// all of the range's partitions. `log_start` is the committed one of whichever range holds a partition now; a partition
+/// of which it is not known holds back the segments that it is in.
+pub fn droppable(
     segments: &[SegmentView],
-    bounds: &impl Fn(Partition) -> Option<Bounds>,
+    log_start: impl Fn(Partition) -> Option<Offset>,
     folds_from: FoldsFrom,
 ) -> Vec<LogletId> {
     let needless = match folds_from {
@@ -156,9 +141,26 @@ fn droppable(
         FoldsFrom::Children => segments.len(),
         FoldsFrom::Unknown => 0,
     };
-    let passed = |part: &Part| bounds(part.partition).is_some_and(|b| part.next <= b.log_start);
+    let passed = |part: &Part| log_start(part.partition).is_some_and(|start| part.next <= start);
     let dead = segments.iter().take(needless).take_while(|s| s.sealed && s.parts.iter().all(passed));
     dead.map(|s| s.loglet).collect()
+}
+
+/// What folds through a closed range over `span`: nothing once every live range that holds partitions of it has a
+/// complete checkpoint in its open segment (R12). `live` are these ranges in order of partitions, each with whether it
+/// has one; one that is not known, and so would leave a gap, needs everything.
+pub fn folds_through(span: Span, live: impl IntoIterator<Item = (Span, bool)>) -> FoldsFrom {
+    let mut next = span.first;
+    for (of, checkpointed) in live {
+        if of.last < next || of.first > span.last {
+            continue;
+        }
+        if of.first > next || !checkpointed {
+            return FoldsFrom::Unknown;
+        }
+        next = of.last.saturating_add(1);
+    }
+    if next > span.last { FoldsFrom::Children } else { FoldsFrom::Unknown }
 }
 
 /// What retention needs to know of a segment, gathered from its completed entries.
@@ -262,7 +264,7 @@ mod tests {
     }
 
     fn raised(policy: Policy, now: i64) -> Vec<(Partition, Offset)> {
-        plan(&segments(), starts(0, 0), policy, FoldsFrom::Unknown, now).raise
+        raise(&segments(), starts(0, 0), policy, now)
     }
 
     #[test]
@@ -294,9 +296,9 @@ mod tests {
     fn nothing_above_the_high_watermark_goes_and_what_is_gone_does_not_count() {
         let policy = Policy { retention_ms: Some(1), retention_bytes: None };
         let half = |p| (p == 0).then_some(Bounds { log_start: 3, high_watermark: 24 });
-        assert_eq!(plan(&segments(), half, policy, FoldsFrom::Unknown, 9999).raise, [(0, 24)]);
+        assert_eq!(raise(&segments(), half, policy, 9999), [(0, 24)]);
         let bytes = Policy { retention_ms: None, retention_bytes: Some(200) };
-        assert_eq!(plan(&segments(), starts(10, 5), bytes, FoldsFrom::Unknown, 9999).raise, []);
+        assert_eq!(raise(&segments(), starts(10, 5), bytes, 9999), []);
     }
 
     #[test]
@@ -307,15 +309,15 @@ mod tests {
         let policy = Policy { retention_ms: Some(1000), retention_bytes: None };
         for without in [-1, 0] {
             all[0].parts[0].max_timestamp = without;
-            assert_eq!(plan(&all, starts(0, 0), policy, FoldsFrom::Unknown, 1700).raise, []);
-            assert_eq!(plan(&all, starts(0, 0), policy, FoldsFrom::Unknown, 1701).raise, [(0, 10)]);
+            assert_eq!(raise(&all, starts(0, 0), policy, 1700), []);
+            assert_eq!(raise(&all, starts(0, 0), policy, 1701), [(0, 10)]);
         }
     }
 
     #[test]
     fn a_segment_goes_when_all_have_passed_it_and_no_fold_needs_it() {
         let dropped =
-            |zero, one, folds| plan(&segments(), starts(zero, one), Policy::default(), folds, 0).drop;
+            |zero, one, folds| droppable(&segments(), |p| starts(zero, one)(p).map(|b| b.log_start), folds);
         let head = FoldsFrom::Segment(LogletId(3));
         assert_eq!(dropped(30, 5, head), [LogletId(1), LogletId(2)]);
         assert_eq!(dropped(30, 4, head), [], "a cold neighbour holds the segment");
@@ -325,15 +327,23 @@ mod tests {
         assert_eq!(dropped(30, 5, FoldsFrom::Segment(LogletId(99))), [], "a checkpoint in no known segment");
         assert_eq!(dropped(30, 5, FoldsFrom::Unknown), []);
         assert_eq!(dropped(30, 5, FoldsFrom::Children), [LogletId(1), LogletId(2)], "never an unsealed one");
-        let unknown = |p| (p == 0).then_some(Bounds { log_start: 30, high_watermark: 30 });
-        assert_eq!(plan(&segments(), unknown, Policy::default(), head, 0).drop, []);
+        assert_eq!(droppable(&segments(), |p| (p == 0).then_some(30), head), []);
     }
 
     #[test]
-    fn a_pass_drops_by_committed_log_starts_only() {
-        let policy = Policy { retention_ms: Some(1), retention_bytes: None };
-        let plan = plan(&segments(), starts(0, 0), policy, FoldsFrom::Segment(LogletId(3)), 9999);
-        assert_eq!(plan, Plan { raise: vec![(0, 30), (1, 5)], drop: Vec::new() });
+    fn a_closed_range_is_needed_until_all_that_live_over_it_have_a_checkpoint() {
+        let span = |first, last| Span { first, last };
+        let of = |live: &[(Span, bool)]| folds_through(span(2, 5), live.iter().copied());
+        let (left, right) = (span(0, 3), span(4, 9));
+        assert_eq!(of(&[(left, true), (right, true)]), FoldsFrom::Children);
+        assert_eq!(of(&[(span(0, 9), true)]), FoldsFrom::Children);
+        assert_eq!(of(&[(left, true), (right, false)]), FoldsFrom::Unknown);
+        assert_eq!(of(&[(left, true)]), FoldsFrom::Unknown, "what holds 4 and 5 is not known");
+        assert_eq!(of(&[(right, true)]), FoldsFrom::Unknown);
+        assert_eq!(of(&[(span(2, 2), true), (span(4, 5), true)]), FoldsFrom::Unknown, "a gap");
+        assert_eq!(of(&[]), FoldsFrom::Unknown);
+        let beside = [(span(0, 1), false), (span(2, 5), true), (span(6, 9), false)];
+        assert_eq!(of(&beside), FoldsFrom::Children, "others have no part in it");
     }
 
     #[test]
@@ -407,8 +417,8 @@ mod tests {
             };
             let policy = Policy { retention_ms: ms, retention_bytes: bytes };
             let folds_from = all.last().map_or(FoldsFrom::Unknown, |s| FoldsFrom::Segment(s.loglet));
-            let done = plan(&all, bounds, policy, folds_from, 1000);
-            for (p, raised) in &done.raise {
+            let raised = raise(&all, bounds, policy, 1000);
+            for (p, raised) in &raised {
                 let b = bounds(*p).expect("known");
                 prop_assert!(*raised > b.log_start && *raised <= b.high_watermark);
                 let gone = |part: &&Part| part.partition == *p && part.next > b.log_start && part.first < *raised;
@@ -419,7 +429,7 @@ mod tests {
                     prop_assert!(old || bytes.is_some_and(|bytes| left >= bytes), "{part:?} went without a reason");
                 }
             }
-            for loglet in &done.drop {
+            for loglet in &droppable(&all, |p| bounds(p).map(|b| b.log_start), folds_from) {
                 let segment = all.iter().find(|s| s.loglet == *loglet).expect("known");
                 prop_assert!(segment.parts.iter().all(|x| x.next <= bounds(x.partition).expect("known").log_start));
                 prop_assert!(Some(loglet) != all.last().map(|s| &s.loglet));

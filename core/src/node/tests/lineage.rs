@@ -4,7 +4,7 @@ use super::*;
 use crate::control::state::{EpochRun, Range, RangeState as Standing, Topic};
 use crate::drive::spec::DriveSpec;
 use crate::node::Inner;
-use crate::range::primary::RangePrimary;
+use crate::range::primary::{Phase, RangePrimary};
 use crate::range::project::project;
 use crate::range::state::RangeState;
 use crate::types::{Address, RangeId, Span};
@@ -159,6 +159,7 @@ async fn what_was_dropped_is_said_to_be_lost_and_never_numbered_again() {
 async fn roll_away(inner: &Inner, id: TopicId) {
     let topic = inner.topic(id).expect("there");
     let range = topic.ranges()[0].clone();
+    range.close(Phase::Blocked("its drive died".into()));
     inner.roll_away(&topic, &range).await.expect("goes on elsewhere");
 }
 
@@ -238,4 +239,56 @@ async fn a_long_poll_follows_its_partitions_to_the_ranges_that_hold_them() {
     node.api().delete_topic(id).await.expect("deleted");
     woken(&mut watch).await;
     while futures_util::FutureExt::now_or_never(watch.changed()).is_some() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_range_is_dropped_once_its_partitions_have_passed_it_and_leaves_a_stone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = [("retention.check.ms", "20")];
+    let mut node = Node::start(options(&[dir.path()], &set)).await.expect("starts");
+    let id = topic(&node, "t", 3, &[("retention.ms", "-1")]).await;
+    let api = node.api();
+    for i in 0..5 {
+        append(&node, id, (0..3).map(|p| batch(p, 1, Some((7, 0, i)), 100, "x")).collect()).await;
+    }
+    assert_eq!(api.split(id, 0, Some(1)).await.expect("split").state, "done");
+    assert_eq!(api.split(id, 2, Some(2)).await.expect("split").state, "done");
+    let left = || {
+        let mut ids: Vec<u32> = api.range_stats(id).iter().map(|r| r.id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    for partition in [0, 2] {
+        let at = TopicPartition { topic: id, partition };
+        assert_eq!(api.delete_records(at, None).await, Ok(5));
+    }
+    // Passes go on meanwhile; partition 1 is still in r0, and r2 is the way to it.
+    let passes = inner(&node);
+    for _ in 0..3 {
+        passes.retain(&passes.topic(id).expect("there")).await;
+    }
+    assert_eq!(left(), [0, 1, 2, 3, 4]);
+    assert_eq!(read_all(&node, id, 1, 0).await.len(), 5);
+    assert_eq!(api.delete_records(TopicPartition { topic: id, partition: 1 }, None).await, Ok(5));
+    let until = soon();
+    while left().len() > 3 {
+        assert!(Instant::now() < until, "{:?}", api.range_stats(id));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let stones: Vec<u32> =
+        inner(&node).control.read().topics[&id].stones.iter().map(|stone| stone.range.0).collect();
+    assert_eq!(stones, [0, 2], "parents first");
+    assert!(passes.topic(id).expect("there").ranges().iter().all(|r| r.segments().len() == 1));
+    drop((api, passes));
+    for _ in 0..2 {
+        node.crash().await;
+        node = Node::start(options(&[dir.path()], &set)).await.expect("starts again");
+        for partition in 0..3 {
+            let again = append(&node, id, vec![batch(partition, 1, Some((7, 0, 4)), 100, "x")]).await;
+            assert_eq!(base(&again[0]), 4, "sequences outlive the records");
+        }
+    }
+    let next = append(&node, id, vec![batch(1, 1, Some((7, 0, 5)), 100, "y")]).await;
+    assert_eq!(base(&next[0]), 5);
+    node.stop().await;
 }

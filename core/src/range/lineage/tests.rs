@@ -4,9 +4,11 @@ use crate::codec::crc32c;
 use crate::drive::LogDrive;
 use crate::loglet::sequencer::Window;
 use crate::range::ack::{Ack, Issued, Pending, Share};
+use crate::range::parts::Holdings;
 use crate::range::primary::{Batch, Limits, Phase, RangePrimary, Stamping, Told};
 use crate::range::project::inherit as inherit_state;
 use crate::range::read::load;
+use crate::range::retention::{self, Bounds, FoldsFrom, Policy, SegmentView};
 use crate::range::state::RangeState;
 use crate::store::{DiskStore, MemoryStore, StoreConfig, TailBudget};
 use crate::types::{LeafId, LogletId, NodeId, Offset, TopicId};
@@ -91,12 +93,15 @@ struct World {
     live: Vec<(Arc<RangePrimary>, bool)>,
     model: Vec<Partitioned>,
     clock: i64,
+    /// Segments that retention let go.
+    dropped: usize,
 }
 
 impl World {
     fn new(store: Store) -> World {
         let model = vec![Partitioned::default(); PARTITIONS as usize];
-        let mut world = World { store, next_loglet: 1, next_range: 0, live: Vec::new(), model, clock: 1000 };
+        let mut world =
+            World { store, next_loglet: 1, next_range: 0, live: Vec::new(), model, clock: 1000, dropped: 0 };
         let whole = span(0, PARTITIONS - 1);
         world.begin(0, whole, RangeState::new(whole), Vec::new());
         world
@@ -256,6 +261,34 @@ impl World {
         }
     }
 
+    /// Deletes every segment that retention lets go, as it does on a node.
+    async fn retain(&mut self) {
+        let mut holdings = Holdings::default();
+        let mut owners: BTreeMap<RangeId, Owner> = BTreeMap::new();
+        for (live, _) in &self.live {
+            let parts = live.parts(self.clock).await.expect("readable");
+            owners.extend(parts.iter().map(|(segment, _)| (segment.owner.range, segment.owner)));
+            holdings.add(parts);
+        }
+        for (id, owner) in owners {
+            let own = self.live.iter().find(|(live, _)| live.id == id);
+            let folds_from = match own {
+                Some((own, _)) => own.checkpointed().map_or(FoldsFrom::Unknown, FoldsFrom::Segment),
+                None => {
+                    let live = self.live.iter().map(|(r, _)| (r.span, r.checkpointed().is_some()));
+                    retention::folds_through(owner.span, live)
+                }
+            };
+            let log_start = |p: Partition| self.model.get(p as usize).map(|of| of.log_start);
+            let gone = retention::droppable(&holdings.views(id), log_start, folds_from);
+            self.live.iter().for_each(|(live, _)| live.drop_segments(&gone));
+            if let Store::Memory(store) = &self.store {
+                gone.iter().for_each(|loglet| store.discard(*loglet));
+            }
+            self.dropped += gone.len();
+        }
+    }
+
     async fn step(&mut self, op: &Op) {
         match *op {
             Op::Append { partition, count, timestamp } => self.append(partition, count, timestamp).await,
@@ -267,6 +300,7 @@ impl World {
             Op::Split { partition, elsewhere } => self.split(partition, elsewhere).await,
             Op::Merge { partition, elsewhere } => self.merge(partition, elsewhere).await,
             Op::Restart => self.restart().await,
+            Op::Retain => self.retain().await,
         }
     }
 
@@ -327,6 +361,7 @@ enum Op {
     Split { partition: Partition, elsewhere: bool },
     Merge { partition: Partition, elsewhere: bool },
     Restart,
+    Retain,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -338,7 +373,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (p(), any::<bool>()).prop_map(|(partition, elsewhere)| Op::Split { partition, elsewhere }),
         2 => (p(), any::<bool>()).prop_map(|(partition, elsewhere)| Op::Merge { partition, elsewhere }),
     ];
-    let op = prop_oneof![20 => op, 1 => Just(Op::Restart)];
+    let op = prop_oneof![20 => op, 1 => Just(Op::Restart), 2 => Just(Op::Retain)];
     prop::collection::vec(op, 1..70)
 }
 
@@ -421,6 +456,66 @@ async fn a_read_near_the_tail_looks_at_nothing_of_the_ancestors() {
     range.read(0, end - 2, 100).await.expect("readable");
     assert_eq!(looked_at().iter().filter(|seen| **seen).count(), 2, "the one before, and no more");
     world.check(300).await;
+}
+
+#[tokio::test]
+async fn retention_lets_a_closed_range_go_once_all_partitions_have_passed_it_and_its_children_have_checkpoints()
+ {
+    let mut world = World::memory();
+    for partition in [0, 5] {
+        world.append(partition, 2, 1).await;
+    }
+    world.roll(0).await;
+    world.append(5, 1, 2).await;
+    world.split(4, false).await;
+    world.trim(5, 0).await;
+    let ancestors = |world: &World, at: usize| {
+        world.live[at].0.segments().iter().filter(|s| s.owner.range.0 == 0).count()
+    };
+    world.retain().await;
+    assert_eq!((world.dropped, ancestors(&world, 1)), (0, 2), "the left child has no checkpoint");
+    world.open(0);
+    world.append(1, 1, 1).await;
+    world.retain().await;
+    assert_eq!(world.dropped, 0, "partition 0 has not passed the first segment");
+    world.trim(0, 0).await;
+    world.retain().await;
+    assert_eq!((world.dropped, ancestors(&world, 0), ancestors(&world, 1)), (2, 0, 0));
+    world.check(100).await;
+}
+
+#[tokio::test]
+async fn retention_counts_a_partitions_records_wherever_they_were_written() {
+    let mut world = World::memory();
+    for _ in 0..3 {
+        world.append(5, 2, 100).await;
+        world.append(0, 1, 100).await;
+        world.split(4, false).await;
+        world.append(5, 1, 200).await;
+        world.merge(0, false).await;
+    }
+    let range = world.live[0].0.clone();
+    let seen = range.parts(world.clock).await.expect("readable");
+    let views: Vec<SegmentView> = seen
+        .into_iter()
+        .map(|(s, parts)| SegmentView { loglet: s.loglet, sealed: s.tail().is_some(), parts })
+        .collect();
+    let of =
+        |p| views.iter().flat_map(|v| &v.parts).filter(move |part| part.partition == p).collect::<Vec<_>>();
+    assert_eq!(
+        of(5).iter().map(|p| (p.first, p.next)).collect::<Vec<_>>(),
+        [(0, 2), (2, 3), (3, 5), (5, 6), (6, 8), (8, 9)]
+    );
+    assert_eq!(of(0).iter().map(|p| (p.first, p.next)).collect::<Vec<_>>(), [(0, 1), (1, 2), (2, 3)]);
+    let stored: u64 = world.model[5].entries.iter().map(|e| e.bytes as u64).sum();
+    assert_eq!(of(5).iter().map(|p| p.bytes).sum::<u64>(), stored);
+    let bounds =
+        |p| range.view(p).map(|v| Bounds { log_start: v.log_start, high_watermark: v.high_watermark });
+    let newest: u64 = world.model[5].entries[4..].iter().map(|e| e.bytes as u64).sum();
+    let bytes = Policy { retention_ms: None, retention_bytes: Some(newest) };
+    assert_eq!(retention::raise(&views, bounds, bytes, 0), [(0, 1), (5, 6)]);
+    let time = Policy { retention_ms: Some(50), retention_bytes: None };
+    assert_eq!(retention::raise(&views, bounds, time, 200), [(0, 3), (5, 2)]);
 }
 
 /// Segments that nothing was read of, of the ranges `(id, span)` in the order of their loglets, all sealed.

@@ -1,0 +1,85 @@
+//! What each segment holds of a range's partitions: differences of where the partitions stood when segments began.
+
+use crate::error::ReadFailure;
+use crate::range::lineage::overlap;
+use crate::range::primary::RangePrimary;
+use crate::range::retention::{Part, SegmentView};
+use crate::range::segment::{Segment, Start};
+use crate::types::{LogletId, Partition, RangeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl RangePrimary {
+    /// The segments of the range's partitions, its ancestors' too, oldest first, each with what it holds of these
+    /// partitions. The first look at a segment reads its first checkpoint.
+    ///
+    /// Errors: `Storage`, a first checkpoint cannot be read.
+    pub async fn parts(&self, now_ms: i64) -> Result<Vec<(Arc<Segment>, Vec<Part>)>, ReadFailure> {
+        let segments = self.segments();
+        // Of each partition: where it stood when the next segment of its history began, and when that was.
+        let mut next: Vec<(Start, i64)> = self.ends().iter().map(|end| (*end, now_ms)).collect();
+        let mut found = Vec::with_capacity(segments.len());
+        for segment in segments.iter().rev() {
+            let Some(shared) = overlap(segment.owner.span, self.span) else { continue };
+            let starts = self.starts_of(segment).await?;
+            let mut parts = Vec::new();
+            for partition in shared.iter() {
+                let from = segment.owner.span.index(partition).and_then(|at| starts.get(at)).copied();
+                let to = self.span.index(partition).and_then(|at| next.get_mut(at));
+                if let (Some(from), Some(to)) = (from, to) {
+                    parts.extend(part(partition, &from, &to.0, to.1));
+                    *to = (from, segment.opened_at);
+                }
+            }
+            found.push((segment.clone(), parts));
+        }
+        found.reverse();
+        Ok(found)
+    }
+}
+
+/// The segments of a topic, by the ranges that wrote them, with what each holds of all the partitions that were looked
+/// at: put together from what the ranges of today see of their histories.
+#[derive(Debug, Default)]
+pub struct Holdings(BTreeMap<RangeId, BTreeMap<LogletId, (Arc<Segment>, SegmentView)>>);
+
+impl Holdings {
+    /// Adds what one range sees, as [`RangePrimary::parts`] gives it.
+    pub fn add(&mut self, seen: Vec<(Arc<Segment>, Vec<Part>)>) {
+        for (segment, parts) in seen {
+            let of_owner = self.0.entry(segment.owner.range).or_default();
+            let (_, view) = of_owner.entry(segment.loglet).or_insert_with(|| {
+                let (loglet, sealed) = (segment.loglet, segment.tail().is_some());
+                (segment, SegmentView { loglet, sealed, parts: Vec::new() })
+            });
+            view.parts.extend(parts);
+        }
+    }
+
+    /// What is known of the segments that a range wrote, oldest first.
+    pub fn views(&self, range: RangeId) -> Vec<SegmentView> {
+        self.0.get(&range).into_iter().flat_map(BTreeMap::values).map(|(_, view)| view.clone()).collect()
+    }
+
+    /// The segments that a range wrote, oldest first.
+    pub fn segments(&self, range: RangeId) -> impl Iterator<Item = &Arc<Segment>> {
+        self.0.get(&range).into_iter().flat_map(BTreeMap::values).map(|(segment, _)| segment)
+    }
+}
+
+/// What a segment holds of a partition that stood at `from` when it began and at `to` when it ended.
+fn part(partition: Partition, from: &Start, to: &Start, ended_at: i64) -> Option<Part> {
+    (to.offset > from.offset).then(|| Part {
+        partition,
+        first: from.offset,
+        next: to.offset,
+        bytes: to.bytes.saturating_sub(from.bytes),
+        // A maximum that did not grow here belongs to older records: then these are no newer than the segment's end.
+        max_timestamp: if to.max_timestamp > from.max_timestamp {
+            to.max_timestamp
+        } else {
+            to.max_timestamp.min(ended_at)
+        },
+        appended_at: ended_at,
+    })
+}
