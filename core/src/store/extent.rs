@@ -41,6 +41,8 @@ pub(crate) struct Extent {
     checked: OnceLock<Box<[AtomicU64]>>,
     /// Payload bytes, once it has a directory.
     pub(crate) payload: AtomicU64,
+    /// At least half of it is dead, as far as was looked.
+    pub(crate) half_dead: AtomicBool,
     /// Cannot be rewritten: an entry in it is damaged.
     pub(crate) stuck: AtomicBool,
 }
@@ -61,6 +63,7 @@ impl Extent {
             first,
             key,
             payload: AtomicU64::new(0),
+            half_dead: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             path,
             file: Arc::new(file),

@@ -14,10 +14,11 @@ use crate::store::flusher::{Copied, Failed, Plan, Rewritten};
 use crate::store::format::BLOCK;
 use crate::store::index::LeafIndex;
 use crate::store::leaf::Index;
+use crate::store::life::Look;
 use crate::store::rewrite::{Candidate, Choice, Life, choose};
 use crate::store::superblock::{sync_dir, write_whole};
 use crate::store::{Inner, Spare, ZEROED_EXTENT_MIN};
-use crate::types::{LeafId, LogletId, WHOLE_RANGE};
+use crate::types::{LeafId, LogletId};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -36,6 +37,10 @@ const RETRY: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_secs(1);
 /// How long no rewrite is tried after one that failed.
 const FAILED_REST: Duration = Duration::from_secs(10);
+/// Shortest time between whole looks at all extents.
+const LOOK_REST_MIN: Duration = Duration::from_millis(200);
+/// A whole look takes one part in so many of the time.
+const LOOK_SHARE: u32 = 20;
 /// Leaf number of a directory row that records a deleted loglet.
 pub(crate) const DISCARD_ROW: u16 = u16::MAX;
 
@@ -72,6 +77,10 @@ pub(crate) struct Keeper {
     busy: bool,
     /// No rewrite before that.
     rest_until: Option<Instant>,
+    /// Something died since all extents were looked at whole.
+    died: bool,
+    /// No whole look before that.
+    look_from: Instant,
     /// No rewrite any more in this process.
     halted: bool,
     /// Groups written when the disk was last looked at for idleness.
@@ -94,6 +103,8 @@ impl Keeper {
             plans,
             busy: false,
             rest_until: None,
+            died: true,
+            look_from: Instant::now(),
             halted: false,
             groups_seen: None,
         }
@@ -102,12 +113,7 @@ impl Keeper {
     /// Works until it is stopped or the store is dropped.
     pub(crate) fn run(mut self, jobs: Receiver<Job>) {
         loop {
-            let limit = match (self.retiring.is_empty(), self.lacks_spare() || self.rest_until.is_some()) {
-                (false, _) => Some(RETRY),
-                (true, true) => Some(IDLE),
-                (true, false) => None,
-            };
-            let job = match limit {
+            let job = match self.limit() {
                 None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(limit) => jobs.recv_timeout(limit),
             };
@@ -121,6 +127,7 @@ impl Keeper {
                 }
                 Ok(Job::Check) => {
                     self.inner.check_queued.store(false, Ordering::Release);
+                    self.died = true;
                     self.check()
                 }
                 Ok(Job::Rewritten(rewritten)) => self.rewritten(rewritten).and_then(|()| self.check()),
@@ -135,7 +142,18 @@ impl Keeper {
         }
     }
 
+    /// How long to wait for a job at most.
+    fn limit(&self) -> Option<Duration> {
+        let retry = (!self.retiring.is_empty()).then_some(RETRY);
+        let idle = (self.lacks_spare() || self.rest_until.is_some()).then_some(IDLE);
+        let look = self.died.then(|| self.look_from.saturating_duration_since(Instant::now()));
+        retry.into_iter().chain(idle).chain(look).min()
+    }
+
     fn idle(&mut self) -> io::Result<()> {
+        if self.died && self.look_from <= Instant::now() {
+            self.check()?;
+        }
         if self.rest_until.is_some_and(|until| until <= Instant::now()) {
             self.rest_until = None;
             self.check()?;
@@ -227,8 +245,14 @@ impl Keeper {
             closed.sort_by_key(|e| e.number);
             (closed, open_from)
         };
-        let judged = closed.into_iter().map(|e| (self.life(&e), e));
+        let begun = Instant::now();
+        let look = if self.died && self.look_from <= begun { Look::Whole } else { Look::Quick };
+        let judged = closed.into_iter().map(|e| (self.inner.life(&e, look), e));
         let (dead, mut rest): (Vec<_>, Vec<_>) = judged.partition(|(life, _)| *life == Life::Dead);
+        if look == Look::Whole {
+            self.died = false;
+            self.look_from = Instant::now() + LOOK_REST_MIN.max(begun.elapsed() * LOOK_SHARE);
+        }
         if !dead.is_empty() {
             self.save_table()?;
             dead.into_iter().for_each(|(_, extent)| self.retire(extent));
@@ -336,7 +360,7 @@ impl Keeper {
         };
         let extent = Extent::chunk(copied.sequence, copied.covers, path.clone(), file, copied.len);
         extent.directory.get_or_init(|| header);
-        extent.payload.store(copied.data_end, Ordering::Relaxed);
+        extent.payload.store(summaries.iter().map(|(_, s)| s.bytes).sum(), Ordering::Relaxed);
         extent.leaves.lock().extend(summaries.iter().map(|(id, _)| *id));
         let extent = Arc::new(extent);
         for (id, summary) in summaries {
@@ -355,63 +379,6 @@ impl Keeper {
         let extents = sources.iter().filter(|s| !s.is_chunk()).count();
         counters.extents_rewritten.fetch_add(extents as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    fn life(&self, extent: &Arc<Extent>) -> Life {
-        let (mut whole, mut gone) = (false, false);
-        let ids: Vec<LeafId> = extent.leaves.lock().iter().copied().collect();
-        for id in ids.into_iter().filter(|id| id.leaf != DISCARD_ROW) {
-            let left = self.left_of(id, extent);
-            if left.live {
-                return Life::Live;
-            }
-            whole |= left.whole;
-            gone |= left.gone;
-        }
-        match (whole, gone) {
-            (false, _) => Life::Dead,
-            (true, true) => Life::Spent,
-            (true, false) => Life::Live,
-        }
-    }
-
-    fn left_of(&self, id: LeafId, extent: &Arc<Extent>) -> Left {
-        const GONE: Left = Left { live: false, whole: false, gone: true };
-        const LIVE: Left = Left { live: true, whole: false, gone: false };
-        const WHOLE: Left = Left { live: false, whole: true, gone: false };
-        let Some(leaf) = self.inner.known_leaf(id) else { return GONE };
-        let summary = {
-            let state = leaf.state.read();
-            let at = state.extents.partition_point(|(e, _)| e.number < extent.number);
-            let Some((_, index)) = state.extents.get(at).filter(|(e, _)| e.key == extent.key) else {
-                return GONE;
-            };
-            let Index::Disk(summary) = index else { return LIVE };
-            if state.discarded || summary.entries == 0 || summary.addresses.1 < state.registers.trimmed() {
-                return GONE;
-            }
-            if summary.holds_whole_range_only() {
-                return WHOLE;
-            }
-            if state.log_starts.is_empty() {
-                return LIVE;
-            }
-            *summary
-        };
-        let mut left = Left { live: false, whole: false, gone: false };
-        for i in 0..summary.partitions {
-            let Ok(row) = self.inner.directories.partition(extent, &summary, i) else { return LIVE };
-            if row.partition == WHOLE_RANGE {
-                left.whole = true;
-                continue;
-            }
-            let start = leaf.state.read().log_starts.get(&row.partition).copied();
-            if start.is_none_or(|start| row.last_offset >= start) {
-                return LIVE;
-            }
-            left.gone = true;
-        }
-        left
     }
 
     fn retire(&mut self, extent: Arc<Extent>) {
@@ -488,16 +455,6 @@ impl Keeper {
         }
         Ok(())
     }
-}
-
-/// What is left of a leaf in an extent.
-struct Left {
-    /// Entries of partitions.
-    live: bool,
-    /// Entries of the whole range.
-    whole: bool,
-    /// Some are dead.
-    gone: bool,
 }
 
 impl Inner {

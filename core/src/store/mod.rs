@@ -39,6 +39,7 @@ mod journal;
 mod keeper;
 pub(crate) mod leaf;
 mod leaf_table;
+mod life;
 pub(crate) mod memory;
 mod open;
 pub(crate) mod query;

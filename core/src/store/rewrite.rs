@@ -1,8 +1,8 @@
 //! Which closed extents are rewritten into a chunk next. Pure.
 //!
 //! Extents with large runs are data as they are. Scattered ones wait, within a bound, so that what dies young is never
-//! written twice. An extent of which only entries of the whole range are left (checkpoints, log starts) is rewritten at
-//! once: they are few, and its space comes back.
+//! written twice. What is half dead, or holds only entries of the whole range any more (checkpoints, log starts), is
+//! rewritten at once, extents and chunks alike: what lives pins no more than its own size of what is dead.
 
 use std::ops::Range;
 
@@ -18,10 +18,33 @@ const BYTES_MAX: u64 = 1 << 30;
 pub(crate) enum Life {
     /// Entries of partitions.
     Live,
-    /// Nothing but entries of the whole range, and others have died.
+    /// At least half is dead, or nothing but entries of the whole range is left, and others have died.
     Spent,
     /// Nothing.
     Dead,
+}
+
+/// What is left in an extent or a chunk, in payload bytes, about.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Of partitions.
+    pub(crate) live: u64,
+    /// Of entries of the whole range.
+    pub(crate) whole: u64,
+    /// Something in it is dead.
+    pub(crate) gone: bool,
+}
+
+/// How a file is of whose `payload` bytes so much is left. What was just rewritten is not spent: nothing in it is dead.
+pub(crate) fn life_of(left: Left, payload: u64) -> Life {
+    let lives = left.live.saturating_add(left.whole);
+    match left {
+        Left { live: 0, whole: 0, .. } => Life::Dead,
+        Left { gone: false, .. } => Life::Live,
+        Left { live: 0, .. } => Life::Spent,
+        _ if lives <= payload / 2 => Life::Spent,
+        _ => Life::Live,
+    }
 }
 
 /// A closed extent, or a chunk; neighbours in the list have no other between them.
@@ -114,6 +137,23 @@ mod tests {
                 len,
                 entries,
             })
+    }
+
+    #[test]
+    fn a_file_is_spent_from_half_of_it_on_or_when_no_record_is_left() {
+        for (live, whole, gone, expected) in [
+            (0, 0, true, Life::Dead),
+            (0, 0, false, Life::Dead),
+            (0, 100, false, Life::Live),
+            (0, 99, true, Life::Spent),
+            (100, 0, false, Life::Live),
+            (51, 0, true, Life::Live),
+            (50, 0, true, Life::Spent),
+            (40, 11, true, Life::Live),
+            (u64::MAX, 0, true, Life::Live),
+        ] {
+            assert_eq!(life_of(Left { live, whole, gone }, 100), expected, "{live} {whole} {gone}");
+        }
     }
 
     proptest! {

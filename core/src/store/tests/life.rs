@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::drive::{Read, ScanQuery, TailDesc};
+use crate::store::verify::verify;
 use crate::store::{Fault, Faults, RewriteStep};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,6 +211,7 @@ enum Op {
     Fence { leaf: u64 },
     Trim { leaf: u64, back: u64 },
     Discard { leaf: u64 },
+    LogStart { leaf: u64, partition: i32, back: u64 },
     Kill,
     Close,
 }
@@ -222,6 +224,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u64..4).prop_map(|leaf| Op::Fence { leaf }),
         2 => (0u64..4, 0u64..10).prop_map(|(leaf, back)| Op::Trim { leaf, back }),
         1 => (0u64..4).prop_map(|leaf| Op::Discard { leaf }),
+        4 => (0u64..4, 0i32..3, 0u64..20).prop_map(|(leaf, partition, back)| Op::LogStart { leaf, partition, back }),
         2 => Just(Op::Kill),
         1 => Just(Op::Close),
     ]
@@ -234,9 +237,17 @@ struct Model {
     trim: u64,
     fenced: bool,
     discarded: bool,
+    log_starts: BTreeMap<i32, i64>,
 }
 
 impl Model {
+    /// Whether an entry must be there: below its log start it may be gone.
+    fn lives(&self, header: &EntryHeader) -> bool {
+        self.log_starts.get(&header.partition).is_none_or(|start| header.last_offset() >= *start)
+    }
+    fn note_log_starts(&self, drive: &dyn LogDrive) {
+        drive.note_log_starts(&self.log_starts.iter().map(|(p, start)| (*p, *start)).collect::<Vec<_>>());
+    }
     fn tail(&self, k: u64) -> TailDesc {
         let from = self.end.saturating_sub(k).max(self.trim);
         let holes = (from..self.end).filter(|a| !self.entries.contains_key(a)).collect();
@@ -252,15 +263,19 @@ async fn compare(store: &DiskStore, model: &BTreeMap<u64, Model>, tail: &TailBud
             continue;
         }
         assert_eq!(drive.weak_tail(16).await.unwrap(), m.tail(16));
-        let live: Vec<&Entry> = m.entries.range(m.trim..).map(|(_, e)| e).collect();
+        let untrimmed = m.entries.range(m.trim..).map(|(_, e)| e);
+        let live: Vec<&Entry> = untrimmed.filter(|e| m.lives(&e.header)).collect();
         let scan = ScanQuery { from: Address(0), below: ALL, max_entries: usize::MAX };
         let scanned = drive.scan(scan).await.unwrap();
         assert_eq!(
-            scanned.iter().map(|s| s.header).collect::<Vec<_>>(),
+            scanned.iter().map(|s| s.header).filter(|h| m.lives(h)).collect::<Vec<_>>(),
             live.iter().map(|e| e.header).collect::<Vec<_>>()
         );
-        for (s, e) in scanned.iter().zip(&live) {
-            assert_eq!(bytes_of(s), payload_of(e));
+        assert!(scanned.is_sorted_by(|a, b| a.header.address < b.header.address), "each once");
+        for s in &scanned {
+            assert!(s.header.address.0 >= m.trim);
+            let written = &m.entries[&s.header.address.0];
+            assert_eq!((s.header, bytes_of(s)), (written.header, payload_of(written)));
         }
         for p in 0..3 {
             let (mut from, mut listed) = (i64::MIN, Vec::new());
@@ -274,6 +289,7 @@ async fn compare(store: &DiskStore, model: &BTreeMap<u64, Model>, tail: &TailBud
                 listed.extend(page.iter().map(|s| s.header));
             }
             let expected: Vec<_> = live.iter().map(|e| e.header).filter(|h| h.partition == p).collect();
+            listed.retain(|h| m.lives(h));
             assert_eq!(listed, expected);
         }
         for a in 0..m.end + 2 {
@@ -281,7 +297,11 @@ async fn compare(store: &DiskStore, model: &BTreeMap<u64, Model>, tail: &TailBud
                 Read::Value(v) => assert_eq!(v.header, m.entries[&a].header),
                 Read::Trimmed => assert!(a < m.trim),
                 Read::Hole => assert!(a >= m.trim && !m.entries.contains_key(&a)),
-                Read::Gone { .. } => panic!("nothing was freed below the trim point"),
+                Read::Gone { next } => {
+                    assert!(a >= m.trim && !m.lives(&m.entries[&a].header), "only what is dead is freed");
+                    let passed = m.entries.range(a..next.0.min(m.end));
+                    assert!(passed.map(|(_, e)| &e.header).all(|h| !m.lives(h)), "{a} to {next:?}");
+                }
             }
         }
     }
@@ -368,6 +388,13 @@ async fn run_model(ops: Vec<Op>, ends: Option<Vec<usize>>) {
                     m.trim = m.trim.max(below);
                 }
             }
+            Op::LogStart { leaf: l, partition, back } => {
+                let m = model.entry(l).or_default();
+                let (start, known) =
+                    (m.end.saturating_sub(back) as i64, m.log_starts.entry(partition).or_default());
+                *known = start.max(*known);
+                m.note_log_starts(&*store.drive(leaf(l)));
+            }
             Op::Discard { leaf: l } => {
                 let Some(m) = model.get_mut(&l) else { continue };
                 store.discard(leaf(l).loglet);
@@ -391,10 +418,17 @@ async fn run_model(ops: Vec<Op>, ends: Option<Vec<usize>>) {
                     store.close().await.unwrap();
                 }
                 drop(store);
+                if ends.is_some() {
+                    assert_eq!(verify(dir.path(), |_| {}).unwrap().findings, vec![]);
+                }
                 let (again, report) = DiskStore::open(config()).unwrap();
                 assert_eq!((&report.damage, report.torn_bytes), (&vec![], 0));
                 assert!(!matches!(op, Op::Close) || report.scanned == 0, "{report:?}");
                 store = again;
+                compare(&store, &model, &tail).await;
+                for (l, m) in model.iter().filter(|(_, m)| !m.discarded) {
+                    m.note_log_starts(&*store.drive(leaf(*l)));
+                }
                 compare(&store, &model, &tail).await;
             }
         }
@@ -445,15 +479,15 @@ impl Held {
     }
 }
 
-impl crate::store::Faults for Held {
-    fn write(&self, _len: usize) -> crate::store::Fault {
+impl Faults for Held {
+    fn write(&self, _len: usize) -> Fault {
         let mut state = self.state.lock();
         state.0 = true;
         self.changed.notify_all();
         while !state.1 {
             self.changed.wait(&mut state);
         }
-        crate::store::Fault::None
+        Fault::None
     }
 }
 

@@ -335,6 +335,50 @@ fn large_runs_are_adopted_and_a_checkpoint_among_dead_data_pins_no_extent() {
     });
 }
 
+/// Bytes of files with this extension.
+fn bytes_in(dir: &Path, folder: &str, extension: &str) -> u64 {
+    let all = std::fs::read_dir(dir.join(folder)).unwrap().map(|f| f.unwrap().path());
+    all.filter(|p| p.extension().is_some_and(|e| e == extension))
+        .map(|p| p.metadata().map_or(0, |m| m.len()))
+        .sum()
+}
+
+#[test]
+fn a_cold_partition_pins_no_more_than_its_own_size_of_its_neighbours() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let before = bytes_in(dir.path(), "chunks", "chk");
+    runtime().block_on(async {
+        let (store, _) = DiskStore::open(rewriting(dir.path())).unwrap();
+        let starts: Vec<_> = (1..PARTITIONS as i32).map(|p| (p, ENTRIES as i64)).collect();
+        for l in 1..3 {
+            store.drive(leaf(l)).note_log_starts(&starts);
+        }
+        eventually("what is dead goes", || bytes_in(dir.path(), "chunks", "chk") < before / 4).await;
+        for _ in 0..2 {
+            let drive = store.drive(leaf(1));
+            let kept: Vec<u64> =
+                drive.list(everything(0)).await.unwrap().iter().map(|s| s.header.address.0).collect();
+            assert_eq!(kept, (0..ENTRIES).step_by(PARTITIONS as usize).collect::<Vec<_>>());
+            assert!(matches!(drive.read(Address(1)).await.unwrap(), Read::Gone { next: Address(20) }));
+        }
+        let mut rests = 0;
+        while rests < 20 {
+            let rewritten = store.stats().rewritten;
+            assert!(rewritten < before, "what was rewritten is not rewritten again");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            rests = if store.stats().rewritten == rewritten { rests + 1 } else { 0 };
+        }
+        store.close().await.unwrap();
+    });
+    let (store, report) = DiskStore::open(rewriting(dir.path())).unwrap();
+    assert_eq!(report.damage, vec![]);
+    let kept = runtime().block_on(store.drive(leaf(2)).list(everything(0))).unwrap();
+    assert_eq!(kept.len() as u64, ENTRIES / PARTITIONS);
+    drop(store);
+    assert_eq!(verify(dir.path(), |_| {}).unwrap().findings, vec![]);
+}
+
 fn checkpoint(address: u64) -> Entry {
     let mut header = data(leaf(1), address, -1, 0, 0).header;
     header.kind = EntryKind::Checkpoint;
