@@ -15,7 +15,7 @@ use crate::range::primary::{Known, Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::range::{lineage, project};
-use crate::store::{DiskStore, MemoryStore, RecoveryReport, StoreConfig, TailBudget};
+use crate::store::{DiskHealth, DiskStore, MemoryStore, RecoveryReport, StoreConfig, TailBudget};
 use crate::types::{DiskId, LogletId, NodeId, Primary, RangeId, TopicId};
 use futures_util::StreamExt;
 use std::collections::HashMap;
@@ -52,9 +52,18 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     let ids: Vec<DiskId> = disks.iter().map(|d| d.disk_id()).collect();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let now = clock.now_ms();
-    let reply = propose_one(&*control, Command::StartNode { node, disks: ids, now }).await?;
-    let Reply::Started { generation } = reply else {
-        return Err(StartError::Data("the control state did not answer the start".into()));
+    let known = control.read().nodes.get(&node).map(|node| node.generation);
+    let dead = disks.iter().any(|disk| matches!(disk.health(), DiskHealth::Dead(_)));
+    let reply = propose_one(&*control, Command::StartNode { node, disks: ids, now }).await;
+    let generation = match (reply, known) {
+        (Ok(Reply::Started { generation }), _) => generation,
+        (Ok(_), _) => return Err(StartError::Data("the control state did not answer the start".into())),
+        // A full disk takes no record of the start: up for reads only. No range opens, since that would be recorded.
+        (Err(error), Some(before)) if dead => {
+            tracing::error!(%error, "the start is not recorded: the node serves reads only");
+            before
+        }
+        (Err(error), _) => return Err(error.into()),
     };
     let memory = MemoryStore::new().map_err(|e| StartError::Data(format!("memory drive: {e}")))?;
     let inner = Arc::new(Inner {
@@ -78,10 +87,12 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     });
     // Said at the start, not at the first topic: nothing would be served with it.
     let drive = &inner.options.config.drive;
-    inner
-        .storage
-        .place(drive, LogletId(0))
-        .map_err(|e| StartError::Data(format!("the default drive {drive} cannot be used here: {e}")))?;
+    // A disk that is dead from the start (full) leaves the node up for reads.
+    if inner.storage.all_live() {
+        let placed = inner.storage.place(drive, LogletId(0));
+        placed
+            .map_err(|e| StartError::Data(format!("the default drive {drive} cannot be used here: {e}")))?;
+    }
     inner.bury().await;
     let ranges = inner.recover_ranges().await?;
     let mut lines: Vec<String> = reports

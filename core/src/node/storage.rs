@@ -123,6 +123,11 @@ impl Storage {
         each.collect()
     }
 
+    /// Whether no disk is dead.
+    pub(super) fn all_live(&self) -> bool {
+        !self.disks.iter().any(|disk| is_dead(disk))
+    }
+
     /// Disks that are dead, with the reason.
     pub(super) fn dead(&self) -> Vec<String> {
         self.disks

@@ -47,6 +47,7 @@ pub(crate) mod queue;
 mod recovery;
 pub(crate) mod registers;
 mod rewrite;
+mod room;
 mod stats;
 mod superblock;
 pub(crate) mod tail;
@@ -402,9 +403,25 @@ impl DiskStore {
         std::fs::create_dir_all(&chunks_dir).map_err(OpenError::io(&chunks_dir))?;
         let has_chunks = !chunk::files(&config.dir).map_err(OpenError::io(&chunks_dir))?.is_empty();
         let has_data = has_chunks || !open::extent_files(&config.dir)?.is_empty();
-        let superblock = superblock::begin(&config.dir, config.cluster_id, config.node_id, has_data)?;
-        let mode = WriteMode::probe(&config.dir).map_err(OpenError::io(&config.dir))?;
-        if mode == WriteMode::Buffered {
+        let size = room::disk_bytes(&config.dir).map_err(OpenError::io(&config.dir))?;
+        let least = room::least(config.extent_bytes, config.reserve_bytes);
+        if !has_data && size < least {
+            let (extent_bytes, reserve_bytes) = (config.extent_bytes, config.reserve_bytes);
+            return Err(OpenError::TooSmall { dir: config.dir, size, least, extent_bytes, reserve_bytes });
+        }
+        if room::make(&config.dir).map_err(OpenError::io(&config.dir))? {
+            tracing::warn!(dir = %config.dir.display(), "the disk is full: its ballast is given up to start");
+        }
+        let (superblock, full) = superblock::begin(&config.dir, config.cluster_id, config.node_id, has_data)?;
+        if let Err(e) = room::lay(&config.dir) {
+            tracing::warn!(dir = %config.dir.display(), "no ballast: a start on a full disk may fail: {e}");
+        }
+        let mode = match full {
+            // Nothing is written.
+            Some(_) => WriteMode::Buffered,
+            None => WriteMode::probe(&config.dir).map_err(OpenError::io(&config.dir))?,
+        };
+        if mode == WriteMode::Buffered && full.is_none() {
             tracing::info!(dir = %config.dir.display(), "no direct writes on this file system: buffered with fdatasync");
         }
         let extent_bytes = config.extent_bytes.clamp(EXTENT_BYTES_MIN, EXTENT_BYTES_MAX);
@@ -433,6 +450,9 @@ impl DiskStore {
             space: Mutex::default(),
             file_damage: Mutex::default(),
         });
+        if let Some(full) = full {
+            inner.die(format!("no space left to begin ({full}): free some and start again"));
+        }
         let recovered = open::recover(&inner)?;
         for damage in &recovered.report.damage {
             tracing::error!("damaged: {damage}");

@@ -13,6 +13,7 @@ use crate::store::keeper::Closed;
 use crate::store::leaf::{Index, LeafState};
 use crate::store::leaf_table;
 use crate::store::recovery::{Damage, Found, FoundGroup, RecoveryReport, parse, read_up_to, scan};
+use crate::store::room::is_full;
 use crate::store::superblock::OpenError;
 use crate::store::{Inner, Spare};
 use crate::types::LeafId;
@@ -150,8 +151,26 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
         // The next extent begins with this number: the copy here, good or torn, does not count any more.
         next_group = group.number;
         if group.good > 0 {
-            open = Some(r.copy_last(&group)?);
-            next_group += 1;
+            let copied = if inner.is_dead() { Ok(None) } else { r.copy_last(&group).map(Some) };
+            match copied {
+                Ok(Some(copied)) => {
+                    open = Some(copied);
+                    next_group += 1;
+                }
+                Err(e) if !is_full(&e) => return Err(e),
+                // Readable where it stands; the next start copies it. Nothing may be written behind it meanwhile.
+                full => {
+                    closed.pop();
+                    if let Err(e) = full {
+                        inner.die(format!(
+                            "no space left to go on after a crash ({e}): free some, start again"
+                        ));
+                    }
+                    if let Some(this) = live.last() {
+                        r.keep_last(&group, &this.extent);
+                    }
+                }
+            }
         }
     }
     inner.extents.lock().next_group = next_group;
@@ -497,6 +516,16 @@ impl Recovery<'_> {
             self.apply(record, group.number, &open.extent);
         }
         Ok(open)
+    }
+
+    /// Takes the good records of the last group where they are.
+    fn keep_last(&mut self, group: &FoundGroup, extent: &Arc<Extent>) {
+        let good = group.bytes.get(..group.good).unwrap_or_default();
+        let start = group.position + GROUP_HEADER_LEN as u64;
+        let (records, _, _) = parse(good, group.number, start, &extent.path);
+        for record in &records {
+            self.apply(record, group.number, extent);
+        }
     }
 
     /// Damage that names no segment concerns every leaf that may have had records in it.

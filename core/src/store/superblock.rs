@@ -4,6 +4,7 @@
 
 use crate::codec::crc32c;
 use crate::store::format::{u32_at, u64_at};
+use crate::store::room::is_full;
 use crate::types::{DiskId, Generation, NodeId};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
@@ -53,6 +54,24 @@ pub enum OpenError {
         got: NodeId,
         /// This node.
         expected: NodeId,
+    },
+    /// The disk is too small to begin on; until it grows, or the settings get smaller.
+    #[error(
+        "{}: the disk has {size} bytes, at least {least} are needed: two extents of {extent_bytes} and a reserve of \
+         {reserve_bytes}; set extent.bytes (from 64KiB) or disk.reserve.bytes lower, or take a larger disk",
+        .dir.display()
+    )]
+    TooSmall {
+        /// The data directory.
+        dir: PathBuf,
+        /// Bytes of its disk.
+        size: u64,
+        /// Bytes needed.
+        least: u64,
+        /// Bytes of an extent.
+        extent_bytes: u64,
+        /// Bytes that entries may not use.
+        reserve_bytes: u64,
     },
     /// The superblock is there and bad, or gone while data is there.
     #[error("{}: {what}", .file.display())]
@@ -168,13 +187,15 @@ pub(crate) fn lock(dir: &Path) -> Result<File, OpenError> {
 
 /// Reads or creates the superblock and begins the next generation.
 ///
+/// On a full disk the old superblock stays, with the reason: then nothing may be written in this generation.
+///
 /// Errors: see [`OpenError`]; a directory that has extents and no superblock is damaged, not new.
 pub(crate) fn begin(
     dir: &Path,
     cluster: Option<Uuid>,
     node: NodeId,
     has_data: bool,
-) -> Result<Superblock, OpenError> {
+) -> Result<(Superblock, Option<OpenError>), OpenError> {
     let path = dir.join(SUPERBLOCK);
     let found = match std::fs::read(&path) {
         Ok(bytes) => Some(Superblock::decode(&bytes, &path)?),
@@ -205,6 +226,9 @@ pub(crate) fn begin(
             Superblock { generation: Generation(s.generation.0 + 1), ..s }
         }
     };
-    next.write(dir)?;
-    Ok(next)
+    match (next.write(dir), found) {
+        (Ok(()), _) => Ok((next, None)),
+        (Err(full), Some(found)) if is_full(&full) => Ok((found, Some(full))),
+        (Err(e), _) => Err(e),
+    }
 }
