@@ -512,9 +512,10 @@ pub struct RangeStats {
     pub state: String,
     /// Node that leads it.
     pub primary: i32,
-    /// How many segments.
+    /// How many segments it wrote that are left.
     pub segments: usize,
-    /// Bytes stored.
+    /// Payload bytes in these. A segment counts once, for the range that wrote it, also where the ranges that came from it
+    /// still read it.
     pub bytes: u64,
     /// Ranges it came from.
     pub parents: Vec<u32>,

@@ -14,6 +14,7 @@ const ROLL_AWAY_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(node: Arc<Inner>) {
     let retention_every = Duration::from_millis(node.options.config.retention_check_ms.unsigned_abs());
+    node.look_at_segments().await;
     let (mut retained, mut rolled_away) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
@@ -46,6 +47,20 @@ pub(super) async fn run(node: Arc<Inner>) {
 }
 
 impl Inner {
+    /// Reads where segments begin, so that figures of a node that started again are whole from the start.
+    async fn look_at_segments(&self) {
+        for topic in self.all_topics().values() {
+            for range in topic.ranges().iter() {
+                if self.cancel.is_cancelled() {
+                    return;
+                }
+                if let Err(error) = range.parts(self.now_ms()).await {
+                    tracing::debug!(topic = %topic.name, range = %range.id, %error, "a segment's beginning cannot be read");
+                }
+            }
+        }
+    }
+
     /// Bounds what a restart has to fold, however many ranges there are.
     fn relieve(&self) {
         let topics = self.all_topics();

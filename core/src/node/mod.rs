@@ -31,10 +31,10 @@ use crate::env::Clock;
 use crate::error::TopicPartition;
 use crate::loglet::sequencer::Window;
 use crate::range::primary::{Limits, Phase, RangePrimary};
-use crate::types::{LeafId, NodeId, Primary, TopicId};
+use crate::types::{LeafId, NodeId, Primary, RangeId, TopicId};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -214,22 +214,23 @@ impl Inner {
         let Some(control) = state.topics.get(&topic) else { return Vec::new() };
         let runtime = self.topic(topic);
         let ranges = runtime.as_ref().map(|t| t.ranges()).unwrap_or_default();
+        let mut stored: BTreeMap<RangeId, u64> = BTreeMap::new();
+        for (range, bytes) in ranges.iter().flat_map(|range| range.stored()) {
+            *stored.entry(range).or_default() += bytes;
+        }
         let mut rows: Vec<RangeStats> = control
             .ranges
             .values()
-            .map(|range| {
-                let live = ranges.iter().find(|r| r.id == range.id);
-                RangeStats {
-                    id: range.id.0,
-                    first: range.span.first,
-                    last: range.span.last,
-                    state: range.state.to_string(),
-                    primary: range.primary().map_or(-1, |p| p.node.0),
-                    segments: range.chain.len(),
-                    bytes: live.map_or(0, |r| stored_bytes(r)),
-                    parents: range.parents.iter().map(|r| r.0).collect(),
-                    children: range.children.iter().map(|r| r.0).collect(),
-                }
+            .map(|range| RangeStats {
+                id: range.id.0,
+                first: range.span.first,
+                last: range.span.last,
+                state: range.state.to_string(),
+                primary: range.primary().map_or(-1, |p| p.node.0),
+                segments: range.chain.len(),
+                bytes: stored.get(&range.id).copied().unwrap_or(0),
+                parents: range.parents.iter().map(|r| r.0).collect(),
+                children: range.children.iter().map(|r| r.0).collect(),
             })
             .collect();
         rows.sort_by_key(|row| (row.first, row.id));
@@ -248,7 +249,7 @@ impl Inner {
             for range in topic.ranges().iter() {
                 let counts = range.counts();
                 ranges += 1;
-                segments += range.segments().len();
+                segments += range.segments().iter().filter(|s| s.owner.range == range.id).count();
                 batches += counts.batches.load(Ordering::Relaxed);
                 bytes += counts.bytes.load(Ordering::Relaxed);
                 checkpoints += counts.checkpoints.load(Ordering::Relaxed);
@@ -387,13 +388,6 @@ impl Inner {
     pub(super) fn node(&self) -> NodeId {
         self.primary.node
     }
-}
-
-fn stored_bytes(range: &RangePrimary) -> u64 {
-    let log_starts = range.segments().first().and_then(|s| s.starts());
-    let ends: u64 = range.ends().iter().map(|end| end.bytes).sum();
-    let begun: u64 = log_starts.map_or(0, |starts| starts.iter().map(|s| s.bytes).sum());
-    ends.saturating_sub(begun)
 }
 
 impl std::fmt::Debug for Inner {

@@ -36,6 +36,24 @@ impl RangePrimary {
         found.reverse();
         Ok(found)
     }
+
+    /// Payload bytes of the range's partitions by the range that wrote them, in all segments that are left. What lies in
+    /// segments of which nothing was read yet counts as the older neighbour's, and is left out where there is none.
+    pub fn stored(&self) -> BTreeMap<RangeId, u64> {
+        let mut stored = BTreeMap::new();
+        let mut next: Vec<u64> = self.ends().iter().map(|end| end.bytes).collect();
+        for segment in self.segments().iter().rev() {
+            let Some(shared) = overlap(segment.owner.span, self.span) else { continue };
+            for partition in shared.iter() {
+                let to = self.span.index(partition).and_then(|at| next.get_mut(at));
+                if let (Some(from), Some(to)) = (segment.start(partition), to) {
+                    *stored.entry(segment.owner.range).or_default() += to.saturating_sub(from.bytes);
+                    *to = from.bytes;
+                }
+            }
+        }
+        stored
+    }
 }
 
 /// The segments of a topic, by the ranges that wrote them, with what each holds of all the partitions that were looked

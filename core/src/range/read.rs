@@ -181,6 +181,10 @@ impl RangePrimary {
     ) -> Result<Option<usize>, ReadFailure> {
         let by_offset = self.last_segment(segments, partition, |start| start.offset <= offset).await?;
         let Some(timestamp) = min_timestamp else { return Ok(by_offset) };
+        // Older segments need not be looked at: none is left, or none can be read, as after a restart of memory drives.
+        if by_offset.is_none_or(|at| lineage::next_of(segments, at + 1, partition).is_none()) {
+            return Ok(by_offset);
+        }
         let by_time = self.last_segment(segments, partition, |start| start.max_timestamp < timestamp).await?;
         Ok(by_offset.max(by_time))
     }

@@ -258,6 +258,14 @@ async fn a_closed_range_is_dropped_once_its_partitions_have_passed_it_and_leaves
         ids.sort_unstable();
         ids
     };
+    append(&node, id, vec![batch(1, 1, None, 100, "x")]).await;
+    let bytes = || {
+        let rows = api.range_stats(id).into_iter();
+        rows.map(|r| (r.id, r.bytes)).collect::<BTreeMap<u32, u64>>()
+    };
+    let one = bytes()[&3];
+    assert!(one > 0, "{:?}", bytes());
+    assert_eq!(bytes(), BTreeMap::from([(0, 15 * one), (1, 0), (2, 0), (3, one), (4, 0)]), "each once");
     for partition in [0, 2] {
         let at = TopicPartition { topic: id, partition };
         assert_eq!(api.delete_records(at, None).await, Ok(5));
@@ -268,8 +276,8 @@ async fn a_closed_range_is_dropped_once_its_partitions_have_passed_it_and_leaves
         passes.retain(&passes.topic(id).expect("there")).await;
     }
     assert_eq!(left(), [0, 1, 2, 3, 4]);
-    assert_eq!(read_all(&node, id, 1, 0).await.len(), 5);
-    assert_eq!(api.delete_records(TopicPartition { topic: id, partition: 1 }, None).await, Ok(5));
+    assert_eq!(read_all(&node, id, 1, 0).await.len(), 6);
+    assert_eq!(api.delete_records(TopicPartition { topic: id, partition: 1 }, None).await, Ok(6));
     let until = soon();
     while left().len() > 3 {
         assert!(Instant::now() < until, "{:?}", api.range_stats(id));
@@ -289,6 +297,6 @@ async fn a_closed_range_is_dropped_once_its_partitions_have_passed_it_and_leaves
         }
     }
     let next = append(&node, id, vec![batch(1, 1, Some((7, 0, 5)), 100, "y")]).await;
-    assert_eq!(base(&next[0]), 5);
+    assert_eq!(base(&next[0]), 6);
     node.stop().await;
 }

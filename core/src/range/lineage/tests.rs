@@ -327,7 +327,20 @@ impl World {
         }
     }
 
+    async fn check_bytes(&self) {
+        let mut stored = 0;
+        for (range, _) in &self.live {
+            range.parts(self.clock).await.expect("readable");
+            stored += range.stored().values().sum::<u64>();
+        }
+        let written: u64 = self.model.iter().flat_map(|of| &of.entries).map(|e| e.bytes as u64).sum();
+        let readable: u64 = self.model.iter().flat_map(|of| of.readable()).map(|e| e.bytes as u64).sum();
+        assert!(readable <= stored && stored <= written, "{readable} <= {stored} <= {written}");
+        assert!(self.dropped > 0 || stored == written);
+    }
+
     async fn check(&self, max_bytes: usize) {
+        self.check_bytes().await;
         for (partition, of) in (0..).zip(&self.model) {
             let range = &self.live[self.range_of(partition)].0;
             let view = range.view(partition).expect("inside");
@@ -481,6 +494,8 @@ async fn retention_lets_a_closed_range_go_once_all_partitions_have_passed_it_and
     world.trim(0, 0).await;
     world.retain().await;
     assert_eq!((world.dropped, ancestors(&world, 0), ancestors(&world, 1)), (2, 0, 0));
+    let owners = |at: usize| world.live[at].0.stored().into_iter().filter(|(_, n)| *n > 0).map(|(r, _)| r.0);
+    assert_eq!((owners(0).collect::<Vec<_>>(), owners(1).count()), (vec![1], 0));
     world.check(100).await;
 }
 
