@@ -8,6 +8,8 @@ pub use crate::drive::FileSlice;
 pub use crate::drive::spec::{DriveExpr, DriveSpec};
 /// Outcome of one batch.
 pub use crate::range::ack::Issued as Appended;
+/// The batches of one connection, and the outcomes of a request of it.
+pub use crate::range::lane::{Lane, Outcomes as AppendOutcomes};
 /// One batch to append: already checked by the gateway (magic, CRC, lengths, counts).
 pub use crate::range::primary::Batch as AppendBatch;
 
@@ -124,22 +126,25 @@ pub struct NewTopic {
     pub validate_only: bool,
 }
 
-/// Batches that were sequenced; their offsets are fixed and their durability is awaited.
+/// Batches that were issued or parked: their place among others is fixed and their outcome is awaited.
 #[derive(Debug)]
 pub struct PendingAppend {
-    pub(crate) inner: crate::node::Pending,
+    pub(crate) inner: crate::node::Appending,
+    pub(crate) node: Arc<crate::node::Inner>,
 }
 
 impl PendingAppend {
-    /// Waits until all batches are durable or failed, at most until `deadline`: one outcome per batch, in order.
-    /// What is not known by then is `TimedOut`.
-    pub async fn wait(self, deadline: Instant) -> Vec<Appended> {
-        self.inner.wait(deadline).await
+    /// Waits until all batches are durable or failed, at most until the deadline of the append. What is parked then is
+    /// refused: `NotLeader` for idempotent batches, else `TimedOut`; what is not known to be durable is `TimedOut`.
+    ///
+    /// Dropping it, or this future, gives up what of it is parked.
+    pub async fn wait(self) -> AppendOutcomes {
+        self.node.outcomes(self.inner).await
     }
 
     /// The outcomes, if all are known now.
-    pub fn try_take(&mut self) -> Option<Vec<Appended>> {
-        self.inner.try_take()
+    pub fn try_take(&mut self) -> Option<AppendOutcomes> {
+        self.inner.try_take().map(|outcomes| self.node.named(outcomes))
     }
 }
 
@@ -269,17 +274,21 @@ impl Api {
         self.node.new_producer_id().await
     }
 
-    /// Sequences batches of one topic and hands them to their drives, in the order given per partition.
+    /// Sequences batches of one topic and hands them to their drives, in the order given per partition, behind all
+    /// earlier ones of `lane`: the lane of a connection.
     ///
-    /// Waits only before anything is numbered (window, memory); when it returns, every batch has its offset or its
-    /// refusal, and later calls come after it. The bytes are kept by reference until they are durable.
-    pub async fn append(
+    /// Waits for nothing. A batch that its range does not take now (window, a segment that ends, a split) is parked, and
+    /// so are those of its lane and partition that come after it; [`PendingAppend::wait`] hands them out, until
+    /// `deadline`. The bytes are kept by reference until they are durable.
+    pub fn append(
         &self,
+        lane: &Lane,
         topic: TopicId,
         batches: Vec<AppendBatch>,
         deadline: Instant,
     ) -> PendingAppend {
-        PendingAppend { inner: self.node.append(topic, batches, deadline).await }
+        let inner = self.node.append(lane, topic, batches, deadline);
+        PendingAppend { inner, node: self.node.clone() }
     }
 
     /// Appends records of a replicated state machine to a partition of an internal topic; returns the offset of the

@@ -27,7 +27,7 @@ pub struct ApiMetrics {
 }
 
 /// Why connections ended, as [`Metrics::closed`] counts them.
-pub const CLOSE_REASONS: [&str; 14] = [
+pub const CLOSE_REASONS: [&str; 15] = [
     "client",
     "io",
     "idle",
@@ -38,6 +38,7 @@ pub const CLOSE_REASONS: [&str; 14] = [
     "malformed",
     "unknown_api",
     "unsupported_version",
+    "produce_held",
     "unacknowledged_failure",
     "internal",
     "panic",

@@ -1,47 +1,53 @@
-//! Appending: batches of a topic to their ranges, ranges in order of their partitions.
+//! Appending: batches of clients in their lanes, entries of our own.
 
 use super::Inner;
-use super::topic::TopicRuntime;
-use crate::codec::batch::BATCH_HEAD_LEN;
 use crate::codec::entry::EntryKind;
 use crate::error::{AppendError, TopicPartition};
-use crate::range::ack::{Ack, Issued, Pending, Share};
-use crate::range::primary::{Batch, Phase, Progress, RangePrimary, Told};
+use crate::range::ack::{Ack, Issued, Pending};
+use crate::range::lane::{Appending, Lane, Layout, Outcomes, Parking};
+use crate::range::primary::{Batch, RangePrimary};
 use crate::types::{Offset, Partition, TopicId};
 use bytes::Bytes;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
 
-type Indices = SmallVec<[usize; 16]>;
-type Groups = SmallVec<[(Arc<RangePrimary>, Indices); 2]>;
+impl Layout for Inner {
+    fn range_of(&self, at: TopicPartition) -> Option<Arc<RangePrimary>> {
+        self.range(at)
+    }
+
+    fn now_ms(&self) -> i64 {
+        Inner::now_ms(self)
+    }
+
+    fn parking(&self) -> &Arc<Parking> {
+        &self.parking
+    }
+}
 
 impl Inner {
-    pub(crate) async fn append(&self, topic: TopicId, batches: Vec<Batch>, deadline: Instant) -> Pending {
-        let ack = Arc::new(Ack::default());
-        let mut issued: Vec<Option<Issued>> = vec![None; batches.len()];
-        let runtime = self.topic(topic);
-        let mut todo = group(runtime.as_deref(), &batches, 0..batches.len(), &mut issued);
-        while let Some((range, which)) = todo.last_mut() {
-            let items = which.iter().map(|&i| (&batches[i], Share::New(&ack, i)));
-            let told = |n: usize, told: Told| issued[which[n]] = Some(told.issued());
-            match range.issue(items, told, self.now_ms()) {
-                Progress::All => {
-                    todo.pop();
-                    continue;
-                }
-                Progress::Part(n) => which.drain(..n),
-            };
-            if tokio::time::timeout_at(deadline.into(), range.wait_for_room()).await.is_err() {
-                todo.pop();
-            } else if range.phase() == Phase::Moved {
-                let rest = todo.pop().map(|(_, which)| which).unwrap_or_default();
-                todo.extend(group(runtime.as_deref(), &batches, rest, &mut issued));
+    pub(crate) fn append(
+        &self,
+        lane: &Lane,
+        topic: TopicId,
+        batches: Vec<Batch>,
+        deadline: Instant,
+    ) -> Appending {
+        lane.append(topic, batches, deadline, self)
+    }
+
+    /// Outcomes as clients get them: whatever is to be sent again is to be sent to this node.
+    pub(crate) async fn outcomes(&self, appending: Appending) -> Outcomes {
+        self.named(appending.wait(self).await)
+    }
+
+    pub(crate) fn named(&self, mut outcomes: Outcomes) -> Outcomes {
+        for one in &mut outcomes.batches {
+            if let Issued::Err(AppendError::NotLeader { leader: leader @ None }) = one {
+                *leader = Some(self.node());
             }
         }
-        let issued =
-            issued.into_iter().map(|one| one.unwrap_or(Issued::Err(AppendError::TimedOut))).collect();
-        Pending::new(issued, ack)
+        outcomes
     }
 
     pub(crate) async fn append_own(
@@ -100,34 +106,6 @@ async fn wait_for_room(range: &RangePrimary, deadline: Instant) -> Result<(), Ap
 /// Whether the segment ended below an entry of our own: nothing of it is stored, and the successor takes it.
 fn began_again(error: &AppendError) -> bool {
     matches!(error, AppendError::NotLeader { leader: None })
-}
-
-/// The batches `which` by the ranges that hold them; the last group comes first. In order of ranges for every request,
-/// so that two requests never wait for each other crosswise.
-fn group(
-    topic: Option<&TopicRuntime>,
-    batches: &[Batch],
-    which: impl IntoIterator<Item = usize>,
-    issued: &mut [Option<Issued>],
-) -> Groups {
-    let mut groups = Groups::new();
-    for i in which {
-        let batch = &batches[i];
-        if batch.bytes.len() < BATCH_HEAD_LEN {
-            issued[i] = Some(Issued::Err(AppendError::Invalid("a batch is shorter than its head".into())));
-            continue;
-        }
-        if let Some((_, which)) = groups.iter_mut().find(|(range, _)| range.span.contains(batch.partition)) {
-            which.push(i);
-            continue;
-        }
-        match topic.and_then(|t| t.range_of(batch.partition)) {
-            Some(range) => groups.push((range, SmallVec::from_iter([i]))),
-            None => issued[i] = Some(Issued::Err(AppendError::UnknownPartition)),
-        }
-    }
-    groups.sort_by_key(|(range, _)| std::cmp::Reverse(range.span.first));
-    groups
 }
 
 async fn durable(ack: Arc<Ack>, base_offset: Offset, deadline: Instant) -> Result<Offset, AppendError> {

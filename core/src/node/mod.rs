@@ -30,6 +30,7 @@ use crate::control::{self, Store};
 use crate::env::Clock;
 use crate::error::TopicPartition;
 use crate::loglet::sequencer::Window;
+use crate::range::lane::Parking;
 use crate::range::primary::{Limits, Phase, RangePrimary};
 use crate::types::{LeafId, NodeId, Primary, RangeId, TopicId};
 use arc_swap::ArcSwap;
@@ -43,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use topic::TopicRuntime;
 
-pub(crate) use crate::range::ack::Pending;
+pub(crate) use crate::range::lane::Appending;
 pub(crate) use watch::WatchInner;
 
 /// Payload of one checkpoint entry, at most.
@@ -170,6 +171,8 @@ pub(crate) struct Inner {
     reshards: reshard::Reshards,
     /// Background work; awaited at the stop.
     tasks: TaskTracker,
+    /// What of appends is parked.
+    pub(super) parking: Arc<Parking>,
 }
 
 impl Inner {
@@ -262,6 +265,21 @@ impl Inner {
         add("segments", "Segments of active ranges", false, vec![], segments as f64);
         add("entries_appended_total", "Entries appended, own ones included", true, vec![], batches as f64);
         add("append_bytes_total", "Payload bytes appended", true, vec![], bytes as f64);
+        add("parked_appends", "Batches that wait for their range", false, vec![], self.parking.now() as f64);
+        add(
+            "parked_total",
+            "Batches that had to wait for their range",
+            true,
+            vec![],
+            self.parking.total() as f64,
+        );
+        add(
+            "append_park_seconds_total",
+            "How long they waited, in all",
+            true,
+            vec![],
+            self.parking.waited_ms() as f64 / 1000.0,
+        );
         add("checkpoints_total", "Checkpoints written", true, vec![], checkpoints as f64);
         add("duplicate_batches_total", "Batches answered as duplicates", true, vec![], duplicates as f64);
         add(

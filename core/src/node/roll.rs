@@ -155,6 +155,7 @@ impl Inner {
         let next =
             RangePrimary::new(topic.id, range.id, limits, stamping(&config), folded, sealed, segment.clone());
         // Nothing fails from here on: what is handed over is taken over.
+        range.stop_issuing(control.version);
         let handed_over = range.hand_over(tail, degraded);
         next.open(segment, &epochs(control), handed_over, self.now_ms());
         topic.add(vec![next]);

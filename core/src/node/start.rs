@@ -81,6 +81,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         cancel: CancellationToken::new(),
         rolls: Default::default(),
         dropped: Default::default(),
+        parking: Default::default(),
         seal_passes: Default::default(),
         reshards: Default::default(),
         tasks: Default::default(),

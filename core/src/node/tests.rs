@@ -4,7 +4,7 @@ mod reshard;
 
 use super::{Node, NodeOptions};
 use crate::api::batch::BatchHead;
-use crate::api::{AppendBatch, Appended, NewTopic, Piece, ReadFrom};
+use crate::api::{AppendBatch, Appended, Lane, NewTopic, Piece, ReadFrom};
 use crate::config::node::NodeConfig;
 use crate::error::{AppendError, ReadFailure, TopicPartition};
 use crate::store::{Fault, Faults};
@@ -80,7 +80,7 @@ pub(super) fn soon() -> Instant {
 }
 
 pub(super) async fn append(node: &Node, topic: TopicId, batches: Vec<AppendBatch>) -> Vec<Appended> {
-    node.api().append(topic, batches, soon()).await.wait(soon()).await
+    node.api().append(&Lane::default(), topic, batches, soon()).wait().await.batches
 }
 
 pub(super) fn base(outcome: &Appended) -> i64 {
@@ -354,8 +354,12 @@ async fn a_dead_disk_blocks_its_own_ranges_and_others_go_on() {
     let mut refused = Vec::new();
     for id in &topics {
         let deadline = Instant::now() + Duration::from_millis(500);
-        let outcome =
-            node.api().append(*id, vec![batch(0, 1, None, 0, "after")], deadline).await.wait(deadline).await;
+        let outcome = node
+            .api()
+            .append(&Lane::default(), *id, vec![batch(0, 1, None, 0, "after")], deadline)
+            .wait()
+            .await
+            .batches;
         match &outcome[0] {
             Appended::Ok { base_offset, .. } => assert_eq!(*base_offset, 1),
             Appended::Err(AppendError::TimedOut | AppendError::Storage(_)) => refused.push(*id),
@@ -439,8 +443,12 @@ async fn a_missing_extent_blocks_its_range_and_is_no_end_of_the_log() {
     let from = ReadFrom { topic: id, partition: 0, offset: known.high_watermark, max_bytes: 1 };
     assert!(matches!(node.api().read(&[from], 1).await[0], Err(ReadFailure::Storage(_))));
     let deadline = Instant::now() + Duration::from_millis(300);
-    let outcome =
-        node.api().append(id, vec![batch(0, 1, None, 0, "no")], deadline).await.wait(deadline).await;
+    let outcome = node
+        .api()
+        .append(&Lane::default(), id, vec![batch(0, 1, None, 0, "no")], deadline)
+        .wait()
+        .await
+        .batches;
     assert!(matches!(outcome[0], Appended::Err(AppendError::Storage(_))), "{outcome:?}");
     node.crash().await;
     std::fs::rename(&aside, &lost).expect("moved back");

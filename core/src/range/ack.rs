@@ -1,6 +1,8 @@
 //! Who waits for appended batches: one [`Ack`] per request, told by the ranges as entries complete.
 
-use crate::error::AppendError;
+use super::lane::{Lane, LaneOf, passes};
+use super::primary::Batch;
+use crate::error::{AppendError, TopicPartition};
 use crate::types::Offset;
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -39,7 +41,7 @@ pub struct Ack {
     waker: AtomicWaker,
     /// Its request got its answer, or nobody wants one.
     answered: AtomicBool,
-    lane: Option<LaneId>,
+    lane: Option<LaneOf>,
 }
 
 /// One batch's share in an [`Ack`].
@@ -57,12 +59,35 @@ impl Ack {
     }
 
     /// For a request of a lane.
-    pub fn of(lane: LaneId) -> Ack {
-        Ack { lane: Some(lane), ..Ack::default() }
+    pub fn of(lane: &Lane) -> Ack {
+        Ack { lane: Some(lane.of()), ..Ack::default() }
     }
 
-    fn is_done(&self) -> bool {
+    /// Whether all outcomes are known.
+    pub fn is_done(&self) -> bool {
         self.open.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits for that; one waiter at a time.
+    pub async fn done(&self) {
+        poll_fn(|cx| {
+            if self.is_done() {
+                return Poll::Ready(());
+            }
+            self.waker.register(cx.waker());
+            if self.is_done() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// The request gets its answer now: what becomes of its batches is told to nobody.
+    pub fn answer(&self) {
+        self.answered.store(true, Ordering::Release);
+    }
+
+    /// The outcomes that changed since, by batch, in order of their changes.
+    pub fn take_changed(&self) -> Vec<(usize, Issued)> {
+        std::mem::take(&mut *self.changed.lock())
     }
 }
 
@@ -90,7 +115,22 @@ impl AckSlot {
 
     /// The lane of its request.
     pub fn lane(&self) -> Option<LaneId> {
-        self.ack.lane
+        self.ack.lane.as_ref().map(LaneOf::id)
+    }
+
+    /// Whether it is a share of `ack`.
+    pub fn is_of(&self, ack: &Arc<Ack>) -> bool {
+        Arc::ptr_eq(&self.ack, ack)
+    }
+
+    /// A batch that was issued ends without being stored: `error` is its outcome, or, when that passes, what keeps the
+    /// order of its lane.
+    pub(super) fn refuse(self, at: TopicPartition, batch: &Batch, error: AppendError) {
+        let error = match &self.ack.lane {
+            Some(lane) if passes(&error) => lane.bar(at, batch),
+            _ => error,
+        };
+        self.fail(error);
     }
 
     fn close(self) {
@@ -117,17 +157,9 @@ impl Pending {
 
     /// All outcomes in order; what is not known at `deadline` is `TimedOut`.
     pub async fn wait(mut self, deadline: Instant) -> Vec<Issued> {
-        let ack = self.ack.clone();
-        let all_known = poll_fn(move |cx| {
-            if ack.is_done() {
-                return Poll::Ready(());
-            }
-            ack.waker.register(cx.waker());
-            if ack.is_done() { Poll::Ready(()) } else { Poll::Pending }
-        });
-        let timed_out = tokio::time::timeout_at(deadline.into(), all_known).await.is_err();
+        let timed_out = tokio::time::timeout_at(deadline.into(), self.ack.done()).await.is_err();
         if timed_out {
-            self.ack.answered.store(true, Ordering::Release);
+            self.ack.answer();
             return self
                 .take()
                 .into_iter()
@@ -147,7 +179,7 @@ impl Pending {
 
     fn take(&mut self) -> Vec<Issued> {
         let mut issued = std::mem::take(&mut self.issued);
-        for (index, changed) in self.ack.changed.lock().drain(..) {
+        for (index, changed) in self.ack.take_changed() {
             if let Some(one) = issued.get_mut(index) {
                 *one = changed;
             }
@@ -158,7 +190,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.ack.answered.store(true, Ordering::Release);
+        self.ack.answer();
     }
 }
 

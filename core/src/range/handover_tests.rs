@@ -1,6 +1,7 @@
 //! Primaries over drives whose every answer is given by the test: what a segment's end does to what was in flight.
 
-use super::ack::{Ack, Issued, LaneId, Pending, Share};
+use super::ack::{Ack, Issued, Pending, Share};
+use super::lane::Lane;
 use super::primary::{Batch, Limits, Phase, Progress, RangePrimary, Stamping, Told, divide};
 use super::segment::{Owner, Segment};
 use super::state::RangeState;
@@ -158,6 +159,11 @@ impl One {
         one
     }
 
+    /// Its completed tail.
+    pub(super) fn completed(&self) -> u64 {
+        self.primary.view(0).expect("known").tail.0
+    }
+
     /// What a fold of its segment up to `tail` gives.
     pub(super) fn folded(&self, tail: Address) -> RangeState {
         let mut state = self.before.clone();
@@ -202,8 +208,8 @@ pub(super) fn batch(partition: Partition, producer: Option<(i64, i16, i32)>, tex
 }
 
 /// Issues batches as one request of `lane`; how many were taken.
-fn send(one: &One, lane: u64, batches: &[Batch]) -> (usize, Pending) {
-    let ack = Arc::new(Ack::of(LaneId(lane)));
+fn send(one: &One, lane: &Lane, batches: &[Batch]) -> (usize, Pending) {
+    let ack = Arc::new(Ack::of(lane));
     let mut issued = Vec::new();
     let items = batches.iter().enumerate().map(|(i, b)| (b, Share::New(&ack, i)));
     let told = |_: usize, told: Told| issued.push(told.issued());
@@ -234,20 +240,21 @@ fn succeed(one: &One, tail: u64, window: u32) -> One {
 
 #[test]
 fn below_the_tail_is_acknowledged_and_the_rest_is_numbered_again() {
+    let lanes: [Lane; 5] = Default::default();
     let one = One::opened(64);
     one.drive.complete_all();
     // Addresses 1 to 5; the log ends after 2, so "b2" and what follows lose their numbers.
-    let (_, mut first) = send(&one, 1, &[batch(0, None, "a1"), batch(1, None, "b1")]);
-    let (_, mut second) = send(&one, 1, &[batch(1, None, "b2"), batch(0, None, "a2")]);
-    let (_, mut third) = send(&one, 2, &[batch(1, Some((9, 0, 0)), "b3")]);
-    let (_, mut again) = send(&one, 3, &[batch(1, Some((9, 0, 0)), "b3")]);
+    let (_, mut first) = send(&one, &lanes[1], &[batch(0, None, "a1"), batch(1, None, "b1")]);
+    let (_, mut second) = send(&one, &lanes[1], &[batch(1, None, "b2"), batch(0, None, "a2")]);
+    let (_, mut third) = send(&one, &lanes[2], &[batch(1, Some((9, 0, 0)), "b3")]);
+    let (_, mut again) = send(&one, &lanes[3], &[batch(1, Some((9, 0, 0)), "b3")]);
     assert!(offsets(&mut again).is_none(), "a duplicate waits for its original");
     let next = succeed(&one, 3, 64);
     assert_eq!(offsets(&mut first), Some(vec![Ok(0), Ok(0)]), "recorded, so acknowledged");
     assert_eq!(one.primary.view(0).expect("known").high_watermark, 1);
     assert!(offsets(&mut second).is_none(), "numbered again and not durable yet");
     // Another batch got in first neither by lane nor by chance.
-    let (_, mut late) = send(&next, 4, &[batch(1, None, "b4")]);
+    let (_, mut late) = send(&next, &lanes[4], &[batch(1, None, "b4")]);
     next.drive.complete_all();
     assert_eq!(offsets(&mut second), Some(vec![Ok(1), Ok(1)]));
     assert_eq!(offsets(&mut third), Some(vec![Ok(2)]));
@@ -259,13 +266,18 @@ fn below_the_tail_is_acknowledged_and_the_rest_is_numbered_again() {
 
 #[test]
 fn late_answers_of_the_old_segment_are_nobodys() {
+    let lanes: [Lane; 5] = Default::default();
     let one = One::opened(64);
-    let (_, mut pending) = send(&one, 1, &[batch(0, None, "a1")]);
+    let (_, mut pending) = send(&one, &lanes[1], &[batch(0, None, "a1")]);
     let next = succeed(&one, 1, 64);
     one.drive.complete_all();
     assert!(offsets(&mut pending).is_none(), "stored above the tail is not stored");
     assert_eq!(one.primary.view(0).expect("known").high_watermark, 0);
-    assert_eq!(send(&one, 2, &[batch(0, None, "x")]).0, 0, "nothing is taken any more, nothing is refused");
+    assert_eq!(
+        send(&one, &lanes[2], &[batch(0, None, "x")]).0,
+        0,
+        "nothing is taken any more, nothing is refused"
+    );
     next.drive.complete_all();
     assert_eq!(offsets(&mut pending), Some(vec![Ok(0)]));
     assert_eq!(next.primary.view(0).expect("known").high_watermark, 1);
@@ -273,15 +285,16 @@ fn late_answers_of_the_old_segment_are_nobodys() {
 
 #[test]
 fn more_than_the_window_is_numbered_before_anything_else() {
+    let lanes: [Lane; 5] = Default::default();
     let one = One::opened(8);
     one.drive.complete_all();
     let batches: Vec<Batch> = (0..7).map(|i| batch(0, None, &format!("{i}"))).collect();
-    let (taken, mut pending) = send(&one, 1, &batches);
+    let (taken, mut pending) = send(&one, &lanes[1], &batches);
     assert_eq!(taken, 7);
     let next = succeed(&one, 1, 2);
     let late = batch(0, None, "late");
     let mut rounds = 0;
-    while send(&next, 2, std::slice::from_ref(&late)).0 == 0 {
+    while send(&next, &lanes[2], std::slice::from_ref(&late)).0 == 0 {
         rounds += 1;
         assert!(rounds < 20, "it gets in at last");
         next.drive.complete(0);
@@ -295,10 +308,11 @@ fn more_than_the_window_is_numbered_before_anything_else() {
 
 #[test]
 fn a_second_end_hands_over_what_the_first_one_left() {
+    let lanes: [Lane; 5] = Default::default();
     let one = One::opened(8);
     one.drive.complete_all();
     let batches: Vec<Batch> = (0..6).map(|i| batch(0, None, &format!("{i}"))).collect();
-    let (_, mut pending) = send(&one, 1, &batches);
+    let (_, mut pending) = send(&one, &lanes[1], &batches);
     let next = succeed(&one, 2, 2);
     next.primary.stop_issuing(0);
     let third = One::new(3, next.folded(Address(1)), 64);
@@ -311,8 +325,10 @@ fn a_second_end_hands_over_what_the_first_one_left() {
 
 #[test]
 fn what_has_too_few_copies_is_no_acknowledgement() {
+    let lanes: [Lane; 5] = Default::default();
     let one = One::opened(64);
-    let (_, mut pending) = send(&one, 1, &[batch(0, None, "a"), batch(0, None, "b"), batch(0, None, "c")]);
+    let (_, mut pending) =
+        send(&one, &lanes[1], &[batch(0, None, "a"), batch(0, None, "b"), batch(0, None, "c")]);
     one.primary.stop_issuing(0);
     let rest = one.primary.hand_over(Address(4), Some((Address(2), Address(3))));
     assert!(rest.is_empty());
@@ -333,12 +349,13 @@ fn entries_of_our_own_are_made_again_by_who_made_them() {
 
 #[test]
 fn what_was_answered_is_withdrawn_with_everything_behind_it() {
+    let lanes: [Lane; 5] = Default::default();
     let one = One::opened(64);
     one.drive.complete_all();
-    let (_, given_up) = send(&one, 1, &[batch(0, Some((5, 0, 0)), "a"), batch(1, None, "other")]);
-    let (_, mut behind) = send(&one, 1, &[batch(0, Some((5, 0, 1)), "b")]);
-    let (_, mut beside) = send(&one, 1, &[batch(2, None, "c")]);
-    let (_, mut elsewhere) = send(&one, 2, &[batch(0, None, "d")]);
+    let (_, given_up) = send(&one, &lanes[1], &[batch(0, Some((5, 0, 0)), "a"), batch(1, None, "other")]);
+    let (_, mut behind) = send(&one, &lanes[1], &[batch(0, Some((5, 0, 1)), "b")]);
+    let (_, mut beside) = send(&one, &lanes[1], &[batch(2, None, "c")]);
+    let (_, mut elsewhere) = send(&one, &lanes[2], &[batch(0, None, "d")]);
     drop(given_up);
     let next = succeed(&one, 1, 64);
     next.drive.complete_all();
@@ -351,8 +368,9 @@ fn what_was_answered_is_withdrawn_with_everything_behind_it() {
 
 #[test]
 fn each_successor_gets_what_is_of_its_partitions() {
+    let lanes: [Lane; 5] = Default::default();
     let one = One::opened(64);
-    let (_, _a) = send(&one, 1, &[batch(0, None, "a"), batch(3, None, "b"), batch(1, None, "c")]);
+    let (_, _a) = send(&one, &lanes[1], &[batch(0, None, "a"), batch(3, None, "b"), batch(1, None, "c")]);
     one.primary.stop_issuing(0);
     let rest = one.primary.hand_over(Address(1), None);
     let halves = [Span { first: 0, last: 1 }, Span { first: 2, last: 3 }];

@@ -6,8 +6,10 @@ pub mod ack;
 pub mod checkpoint;
 pub mod epochs;
 pub mod fold;
+pub mod lane;
 pub mod lineage;
 pub mod log_start;
+pub mod park;
 pub mod parts;
 pub mod primary;
 pub mod producers;
@@ -20,5 +22,9 @@ pub mod watch;
 
 #[cfg(test)]
 mod handover_tests;
+#[cfg(test)]
+mod park_tests;
+#[cfg(test)]
+mod parking_tests;
 #[cfg(test)]
 mod sim;

@@ -23,9 +23,18 @@ impl Watchers {
         self.any.store(true, Ordering::Release);
     }
 
+    /// As [`Watchers::register`], without effect for one who is registered.
+    pub fn register_once(&self, who: &Arc<Notify>) {
+        let mut list = self.list.lock();
+        if !list.iter().any(|one| std::ptr::eq(one.as_ptr(), Arc::as_ptr(who))) {
+            list.push(Arc::downgrade(who));
+        }
+        self.any.store(true, Ordering::Release);
+    }
+
     /// Wakes all who registered.
     pub fn wake(&self) {
-        if !self.any.swap(false, Ordering::AcqRel) {
+        if !self.any.load(Ordering::Acquire) || !self.any.swap(false, Ordering::AcqRel) {
             return;
         }
         let woken = std::mem::take(&mut *self.list.lock());

@@ -30,6 +30,16 @@ pub(crate) enum Mutant {
     IntentKeepsVersion,
     /// M8: an intent does not keep a second one away.
     IntentDoesNotBlock,
+    /// M4a: a parked batch that is refused leaves what is behind it.
+    RefusedAlone,
+    /// M4c: a batch goes past those of its partition that are parked.
+    ParkedOvertaken,
+    /// M4e: nobody remembers which sequence was refused.
+    RefusedForgotten,
+    /// M4f: after a plain batch was refused later ones are taken.
+    PlainRefused,
+    /// M21: a parked batch that is refused stays parked.
+    RefusedStays,
     /// M4b: a batch that is withdrawn when its segment ends leaves what is behind it.
     WithdrawnAlone,
     /// M4d: a successor takes new batches before those that it took over.

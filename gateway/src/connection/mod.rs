@@ -15,6 +15,7 @@ use crate::handlers::{ClientInfo, ConnectionInfo, Context, Principal};
 use crate::metrics::Metrics;
 use crate::protocol::dispatch::{Answer, Close, Decoded, Work};
 use crate::shared::{Settings, Shared};
+use rangeway_core::api::Lane;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -115,6 +116,7 @@ pub async fn serve<S: Service>(
             peer,
             local,
             software: parking_lot::Mutex::new(None),
+            lane: Lane::default(),
         });
         metrics.connections.fetch_add(1, Relaxed);
         tracker.spawn(task::run(stream, info, service.clone(), stop.clone()));

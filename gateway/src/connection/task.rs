@@ -317,6 +317,13 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
                     }
                     frames.extend(reply);
                 }
+                Err(Close::ProduceHeld(reply)) => {
+                    if let Some(counters) = counters {
+                        counters.count_reply(since.elapsed(), reply.iter().map(Piece::len).sum());
+                    }
+                    frames.push(reply);
+                    self.refused.get_or_insert_with(|| Close::ProduceHeld(Frame::new()));
+                }
                 Err(close) => {
                     if let Some(counters) = counters {
                         counters.count_error(&close);

@@ -40,7 +40,7 @@ mod words;
 use crate::shared::Shared;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
-use rangeway_core::api::Api;
+use rangeway_core::api::{Api, Lane};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -146,6 +146,8 @@ pub struct ConnectionInfo {
     pub local: SocketAddr,
     /// Name and version of the client's software, once it said so (ApiVersions 3 and up).
     pub software: Mutex<Option<(String, String)>>,
+    /// Its batches, in order.
+    pub lane: Lane,
 }
 
 impl ClientInfo {

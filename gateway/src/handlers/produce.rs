@@ -3,8 +3,9 @@
 //! v5: log start offset. v7: zstd. v8: record errors and messages. v9: flexible. v10: current leader with
 //! NOT_LEADER_OR_FOLLOWER (KIP-951). v13: topic ids (KIP-516).
 //!
-//! In two stages: batches are checked and sequenced in the order of requests, then durability is awaited beside later
-//! requests. The answer to acks 1 and all comes after the drive's durability; acks 0 is never answered, and a failure
+//! In two stages: batches are checked and sequenced, or parked, in the order of requests; then durability is awaited beside
+//! later requests. Plain batches that stay parked for their whole time end the connection, since their order could not be
+//! kept otherwise: what was read is answered first. The answer to acks 1 and all comes after the drive's durability; acks 0 is never answered, and a failure
 //! closes the connection so that the client looks again.
 
 use super::{Context, Operation, Resource};
@@ -13,6 +14,7 @@ use crate::protocol::dispatch::{Answer, Close, Decoded, Reply, decode, encode};
 use crate::protocol::errors;
 use crate::vpartition;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::TopicProduceData;
 use kafka_protocol::messages::produce_response::{
@@ -58,11 +60,12 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
             None => check_topic(&context, &catalog, data, now_ms),
         };
         if let (Some(view), false) = (&topic.view, batches.is_empty()) {
-            topic.pending = Some(context.api.append(view.id, batches, deadline).await);
+            let lane = &context.client.connection.lane;
+            topic.pending = Some(context.api.append(lane, view.id, batches, deadline));
         }
         topics.push(topic);
     }
-    Ok(Answer::Later(Box::pin(finish(context, topics, acks, correlation, deadline))))
+    Ok(Answer::Later(Box::pin(finish(context, topics, acks, correlation))))
 }
 
 /// What makes all partitions of a request fail alike.
@@ -199,13 +202,16 @@ async fn finish(
     mut topics: Vec<Topic>,
     acks: i16,
     correlation: i32,
-    deadline: Instant,
 ) -> Result<Reply, Close> {
+    let pending: Vec<Option<PendingAppend>> = topics.iter_mut().map(|topic| topic.pending.take()).collect();
+    // All at once: what one topic waits for must not hold up what another has parked.
+    let wait = |one: Option<PendingAppend>| async { Some(one?.wait().await) };
+    let settled = join_all(pending.into_iter().map(wait)).await;
     let mut endpoints = Vec::new();
-    for topic in &mut topics {
-        let Some(pending) = topic.pending.take() else { continue };
-        let outcomes = pending.wait(deadline).await;
-        for (row, outcome) in topic.rows.iter().zip(outcomes) {
+    let mut close_after = false;
+    for (topic, outcomes) in topics.iter_mut().zip(settled).filter_map(|(t, o)| o.map(|o| (t, o))) {
+        close_after |= outcomes.close_after;
+        for (row, outcome) in topic.rows.iter().zip(outcomes.batches) {
             if let Some(response) = topic.response.partition_responses.get_mut(*row) {
                 settle(response, outcome, &context, topic.view.as_deref(), &mut endpoints);
             }
@@ -225,7 +231,8 @@ async fn finish(
     let response = ProduceResponse::default()
         .with_responses(topics.into_iter().map(|t| t.response).collect())
         .with_node_endpoints(endpoints);
-    Ok(Some(encode("Produce", &response, context.version, correlation)?))
+    let reply = encode("Produce", &response, context.version, correlation)?;
+    if close_after { Err(Close::ProduceHeld(reply)) } else { Ok(Some(reply)) }
 }
 
 fn settle(

@@ -36,6 +36,7 @@ pub(super) fn client() -> ClientInfo {
         peer: SocketAddr::from(([127, 0, 0, 1], 50_000)),
         local: SocketAddr::from(([127, 0, 0, 1], 9092)),
         software: parking_lot::Mutex::new(None),
+        lane: Default::default(),
     };
     ClientInfo { id: Some(StrBytes::from_static_str("test")), connection: Arc::new(connection) }
 }

@@ -31,7 +31,8 @@ pub type Reply = Option<Frame>;
 /// One response: its length prefix, head and body, as pieces in memory and in files.
 pub type Frame = SmallVec<[Piece; 1]>;
 
-/// Ends a connection: the reason is logged and counted; nothing more is sent after earlier replies.
+/// Ends a connection: the reason is logged and counted; nothing more is sent after earlier replies, save with
+/// [`Close::ProduceHeld`].
 #[derive(Debug, thiserror::Error)]
 pub enum Close {
     /// The frame's length is negative or above the limit.
@@ -66,6 +67,10 @@ pub enum Close {
     /// A Produce that wants no answer failed: closing tells the client to look again.
     #[error("a produce request without acknowledgement failed: {0}")]
     UnacknowledgedFailure(String),
+    /// Plain produce batches could not be stored within their request's time. Were later ones of the connection taken,
+    /// they would go first; so this reply is sent, what was read is answered, and no more is.
+    #[error("produce batches without sequence numbers waited for longer than their request allows")]
+    ProduceHeld(Frame),
     /// A reply could not be encoded, or its stored bytes could not be read: a fault of ours.
     #[error("{api} reply: {why}")]
     Internal {
@@ -88,6 +93,7 @@ impl Close {
             Close::UnknownApi(_) => "unknown_api",
             Close::UnsupportedVersion { .. } => "unsupported_version",
             Close::UnacknowledgedFailure(_) => "unacknowledged_failure",
+            Close::ProduceHeld(_) => "produce_held",
             Close::Internal { .. } => "internal",
             Close::Panic(_) => "panic",
         }

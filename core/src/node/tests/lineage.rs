@@ -177,7 +177,8 @@ async fn what_is_not_there_is_said_by_the_present_range_only() {
             let answer = range.read(1, 6, 100).await;
             if first {
                 roll_away(&inner, id).await;
-                inner.append(id, vec![batch(1, 1, None, 100, "y")], soon()).await.wait(soon()).await;
+                let lane = Lane::default();
+                inner.append(&lane, id, vec![batch(1, 1, None, 100, "y")], soon()).wait(&*inner).await;
             }
             answer
         }

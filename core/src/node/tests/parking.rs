@@ -44,3 +44,99 @@ async fn what_waits_for_a_range_lands_in_its_successor() {
     );
     Arc::into_inner(node).expect("nobody else").stop().await;
 }
+
+/// A topic of two ranges with a partition each.
+async fn two_ranges(node: &Node) -> TopicId {
+    let id = topic(node, "t", 1, &[]).await;
+    node.api().create_partitions(id, 2, false).await.expect("another range");
+    id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_that_stands_still_holds_up_no_other_of_the_lane() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = two_ranges(&node).await;
+    let (api, lane) = (node.api(), Lane::default());
+    let old = held(&node, id);
+    let mut first = api.append(&lane, id, vec![batch(0, 1, None, 0, "a"), batch(1, 1, None, 0, "x")], soon());
+    let mut second = api.append(&lane, id, vec![batch(0, 1, None, 0, "b")], soon());
+    let beside = api.append(&lane, id, vec![batch(1, 1, None, 0, "y")], soon()).wait().await;
+    assert_eq!(base(&beside.batches[0]), 1, "behind x, which did not wait either");
+    assert!(first.try_take().is_none() && second.try_take().is_none());
+    let parked = |node: &Node| node.inner.parking.now();
+    assert_eq!(parked(&node), 2);
+    roll_away(&node, id, &old).await;
+    // The later request alone is waited for: it hands out what is ahead of it too.
+    assert_eq!(base(&second.wait().await.batches[0]), 1);
+    let first = first.wait().await;
+    assert_eq!((base(&first.batches[0]), base(&first.batches[1])), (0, 0));
+    assert!(!first.close_after);
+    assert_eq!(parked(&node), 0);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idempotent_batch_is_refused_at_its_deadline_and_what_follows_waits_for_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    let (api, lane) = (node.api(), Lane::default());
+    let range = held(&node, id);
+    let send = |sequence, deadline| {
+        api.append(&lane, id, vec![batch(0, 1, Some((4, 0, sequence)), 0, "x")], deadline)
+    };
+    let (first, behind) = (send(0, Instant::now() + Duration::from_millis(30)), send(1, soon()));
+    let again = AppendError::NotLeader { leader: Some(crate::types::NodeId(1)) };
+    let first = first.wait().await;
+    assert_eq!(first.batches, [Appended::Err(again.clone())]);
+    assert!(!first.close_after);
+    assert_eq!(behind.wait().await.batches, [Appended::Err(again.clone())], "long before its own deadline");
+    range.resume(None);
+    assert_eq!(send(2, soon()).wait().await.batches, [Appended::Err(again)], "it would go first");
+    let mut in_order = Vec::new();
+    for sequence in 0..3 {
+        in_order.push(base(&send(sequence, soon()).wait().await.batches[0]));
+    }
+    assert_eq!(in_order, [0, 1, 2]);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_batch_that_waits_too_long_ends_its_lane() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    let (api, lane) = (node.api(), Lane::default());
+    let range = held(&node, id);
+    let outcomes = |pending: crate::api::PendingAppend| async move {
+        let outcomes = pending.wait().await;
+        (outcomes.batches, outcomes.close_after)
+    };
+    let refused = (vec![Appended::Err(AppendError::TimedOut)], true);
+    let plain = |text, deadline| api.append(&lane, id, vec![batch(0, 1, None, 0, text)], deadline);
+    let (first, behind) = (plain("a", Instant::now() + Duration::from_millis(30)), plain("b", soon()));
+    assert_eq!(outcomes(first).await, refused);
+    assert_eq!(outcomes(behind).await, refused);
+    range.resume(None);
+    assert_eq!(outcomes(plain("c", soon())).await, refused, "no more of this lane");
+    let other = append(&node, id, vec![batch(0, 1, None, 0, "d")]).await;
+    assert_eq!(base(&other[0]), 0);
+    assert_eq!(read_all(&node, id, 0, 0).await, [(0, b"d".to_vec())]);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_closed_connection_had_parked_is_not_stored() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    let (api, lane) = (node.api(), Lane::default());
+    let range = held(&node, id);
+    drop(api.append(&lane, id, vec![batch(0, 1, None, 0, "gone")], soon()));
+    assert_eq!(node.inner.parking.now(), 0);
+    range.resume(None);
+    append(&node, id, vec![batch(0, 1, None, 0, "later")]).await;
+    assert_eq!(read_all(&node, id, 0, 0).await, [(0, b"later".to_vec())]);
+    node.stop().await;
+}

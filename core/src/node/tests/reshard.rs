@@ -156,16 +156,16 @@ async fn producers_and_readers_notice_nothing_while_ranges_split_and_merge() {
         let producers: Vec<_> = (0..PARTITIONS)
             .map(|p| {
                 let api = node.api();
-                let from = sequences[p as usize];
+                let (from, lane) = (sequences[p as usize], Lane::default());
                 tokio::spawn(async move {
                     for i in (from..from + 60).step_by(3) {
                         let mut flying = Vec::new();
                         for n in i..i + 3 {
                             let one = batch(p, 1, Some((9 + i64::from(p), 0, n)), 1, &format!("{p}/{n}"));
-                            flying.push((n, api.append(id, vec![one], soon()).await));
+                            flying.push((n, api.append(&lane, id, vec![one], soon())));
                         }
                         for (n, pending) in flying {
-                            assert_eq!(base(&pending.wait(soon()).await[0]), i64::from(n));
+                            assert_eq!(base(&pending.wait().await.batches[0]), i64::from(n));
                         }
                     }
                 })

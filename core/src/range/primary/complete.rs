@@ -59,8 +59,9 @@ impl RangePrimary {
             self.settle();
         }
         if self.waiting.swap(false, Ordering::AcqRel) {
-            self.wake_room();
+            self.room.notify_waiters();
         }
+        self.lanes.wake();
         self.watchers.wake();
     }
 

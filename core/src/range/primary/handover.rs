@@ -9,11 +9,11 @@
 
 use super::sequence::Verdict;
 use super::{Batch, Head, Phase, RangePrimary};
-use crate::error::AppendError;
+use crate::error::{AppendError, TopicPartition};
 use crate::range::ack::{AckSlot, LaneId};
 use crate::range::state::SequenceRefusal;
 use crate::testing::{Mutant, broken};
-use crate::types::{Address, Partition, Span};
+use crate::types::{Address, Partition, Span, TopicId};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[must_use = "who waits for it is told nothing until a successor takes it over"]
 pub struct HandedOver {
+    topic: TopicId,
     batch: Batch,
     acks: SmallVec<[AckSlot; 1]>,
 }
@@ -71,7 +72,9 @@ pub(super) struct Refused {
 
 impl Refused {
     pub(super) fn tell(self) {
-        self.item.acks.into_iter().for_each(|ack| ack.fail(self.why.clone()));
+        let HandedOver { topic, batch, acks } = self.item;
+        let at = TopicPartition { topic, partition: batch.partition };
+        acks.into_iter().for_each(|ack| ack.refuse(at, &batch, self.why.clone()));
     }
 }
 
@@ -103,7 +106,7 @@ impl RangePrimary {
                 let thin = degraded.is_some_and(|(from, to)| from <= address && address < to);
                 match slot.batch {
                     Some(batch) if broken(Mutant::BlindReappend) => {
-                        rest.push(HandedOver { batch, acks: slot.acks });
+                        rest.push(HandedOver { topic: self.topic, batch, acks: slot.acks });
                     }
                     _ if address < tail => {
                         head.show(self.span, slot.effect);
@@ -113,7 +116,7 @@ impl RangePrimary {
                             done.extend(slot.acks);
                         }
                     }
-                    Some(batch) => rest.push(HandedOver { batch, acks: slot.acks }),
+                    Some(batch) => rest.push(HandedOver { topic: self.topic, batch, acks: slot.acks }),
                     None => {
                         let moved = AppendError::NotLeader { leader: None };
                         failed.extend(slot.acks.into_iter().map(|ack| (ack, moved.clone())));

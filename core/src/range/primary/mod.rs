@@ -119,6 +119,8 @@ pub struct RangePrimary {
     room: Notify,
     waiting: AtomicBool,
     watchers: Watchers,
+    /// Lanes with batches that wait for room or for another phase.
+    lanes: Watchers,
     counts: Counts,
 }
 
@@ -260,6 +262,7 @@ impl RangePrimary {
             room: Notify::new(),
             waiting: AtomicBool::new(false),
             watchers: Watchers::default(),
+            lanes: Watchers::default(),
             counts: Counts::default(),
         })
     }

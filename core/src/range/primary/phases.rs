@@ -6,6 +6,7 @@ use crate::loglet::sequencer::AfterRead;
 use crate::types::Address;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::sync::Notify;
 
 impl RangePrimary {
     /// Waits until the window may have room again or the phase changed; no wake-up between the caller's look and this
@@ -78,6 +79,12 @@ impl RangePrimary {
     /// Wakes whoever waits for room or for another phase.
     pub(super) fn wake_room(&self) {
         self.room.notify_waiters();
+        self.lanes.wake();
+    }
+
+    /// Wakes `who` once, when there may be room or another phase.
+    pub fn watch_room(&self, who: &Arc<Notify>) {
+        self.lanes.register_once(who);
     }
 
     /// Takes no more appends, for the reason given by `phase`. `Moved` comes after the layout shows the successors, so

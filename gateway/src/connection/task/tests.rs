@@ -35,7 +35,11 @@ impl Service for Fake {
                 panic!("as the test asks");
             }
             let response = api_versions::respond(request.version, &info, &body);
-            Ok(Answer::Now(Some(encode("ApiVersions", &response, request.version, request.correlation)?)))
+            let reply = encode("ApiVersions", &response, request.version, request.correlation)?;
+            if request.client_id.as_ref().is_some_and(|id| id.as_str() == "held") {
+                return Ok(Answer::Later(Box::pin(async { Err(Close::ProduceHeld(reply)) })));
+            }
+            Ok(Answer::Now(Some(reply)))
         })
     }
     fn settings(&self) -> &Settings {
@@ -214,4 +218,27 @@ async fn a_stopping_node_closes_idle_connections() {
     assert!(response(&mut stream).await.is_none());
     assert!(service.metrics.closed().any(|(reason, n)| reason == "stopping" && n == 1));
     assert_eq!(service.metrics.connections.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_reply_that_ends_the_connection_is_sent_and_what_was_read_is_answered() {
+    let (address, service, stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut frames = request(3, 1, Some("held"));
+    frames.extend(request(3, 2, None));
+    frames.extend(request(3, 3, Some("held")));
+    stream.write_all(&frames).await.unwrap();
+    for correlation in 1..=3 {
+        assert_eq!(response(&mut stream).await.unwrap().get_i32(), correlation);
+    }
+    assert!(response(&mut stream).await.is_none(), "closed");
+    let counted = || service.metrics.closed().any(|(reason, n)| reason == "produce_held" && n == 1);
+    for _ in 0..100 {
+        if counted() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(counted());
+    stop.cancel();
 }

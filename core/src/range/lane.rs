@@ -1,0 +1,402 @@
+//! A lane: the batches of one connection, which keep their order in each partition whatever becomes of its range.
+//!
+//! Thin around [`Park`]: what no range takes now is parked and handed out as ranges get room, by whichever of the lane's
+//! requests wakes first. Nothing waits before a batch is issued or parked, so a partition that stands still holds up
+//! no other (R19). Locks are taken in the order lane, range.
+
+use super::ack::{Ack, AckSlot, Issued, LaneId, Share};
+use super::park::{Arrival, Park, Parked, Refusal, Sequenced};
+use super::primary::{Batch, Phase, Progress, RangePrimary, Told};
+use crate::codec::batch::BATCH_HEAD_LEN;
+use crate::error::{AppendError, Retry, TopicPartition};
+use crate::types::{Partition, TopicId};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+use tokio::sync::Notify;
+
+type Indices = SmallVec<[usize; 16]>;
+type Groups = SmallVec<[(Arc<RangePrimary>, Indices); 2]>;
+
+/// Where partitions are now, and what time it is.
+pub trait Layout {
+    /// The primary of a partition; `None` when there is no such partition.
+    fn range_of(&self, at: TopicPartition) -> Option<Arc<RangePrimary>>;
+    /// Broker ms.
+    fn now_ms(&self) -> i64;
+    /// Where it is counted what is parked.
+    fn parking(&self) -> &Arc<Parking>;
+}
+
+/// How much is and was parked.
+#[derive(Debug, Default)]
+pub struct Parking {
+    now: AtomicU64,
+    total: AtomicU64,
+    ms: AtomicU64,
+}
+
+impl Parking {
+    /// Batches that are parked.
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Batches that ever were.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// How long all of those that were issued waited, ms.
+    pub fn waited_ms(&self) -> u64 {
+        self.ms.load(Ordering::Relaxed)
+    }
+}
+
+/// One that is counted as parked.
+#[derive(Debug)]
+struct Counted(Arc<Parking>);
+
+impl Counted {
+    fn new(parking: &Arc<Parking>) -> Counted {
+        parking.now.fetch_add(1, Ordering::Relaxed);
+        Counted(parking.clone())
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Counted {
+        Counted::new(&self.0)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    batch: Batch,
+    ack: AckSlot,
+    since_ms: i64,
+    _counted: Counted,
+}
+
+/// The batches of one connection, in order. Cheap to clone; a new one for each connection.
+#[derive(Clone, Debug)]
+pub struct Lane(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: LaneId,
+    park: Mutex<Park<Waiting>>,
+    /// A range may have room again.
+    room: Arc<Notify>,
+}
+
+/// The lane of a request, which may be gone before its batches are.
+#[derive(Clone, Debug)]
+pub struct LaneOf {
+    id: LaneId,
+    lane: Weak<Inner>,
+}
+
+impl LaneOf {
+    /// Which.
+    pub fn id(&self) -> LaneId {
+        self.id
+    }
+
+    /// A batch that had been issued is not stored and is not issued again: refuses what is parked behind it, remembers it.
+    pub(super) fn bar(&self, at: TopicPartition, batch: &Batch) -> AppendError {
+        let Some(lane) = self.lane.upgrade() else { return error_of(Refusal::Again) };
+        let (refusal, behind) = lane.park.lock().bar(at, Sequenced::of(&batch.head));
+        tell(behind);
+        error_of(refusal)
+    }
+}
+
+impl Default for Lane {
+    fn default() -> Lane {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = LaneId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Lane(Arc::new(Inner { id, park: Mutex::default(), room: Arc::default() }))
+    }
+}
+
+/// Outcomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcomes {
+    /// One per batch, in order.
+    pub batches: Vec<Issued>,
+    /// Plain batches waited for too long and were refused. Nothing in them tells a later one from one that is sent again,
+    /// so no more is taken: answer what was read and close the connection (R8).
+    pub close_after: bool,
+}
+
+/// A request under way. Dropping it gives up what of it is parked.
+#[derive(Debug)]
+pub struct Appending {
+    lane: Lane,
+    issued: Vec<Issued>,
+    ack: Arc<Ack>,
+    deadline: Instant,
+    /// Whether some of it was parked.
+    parked: bool,
+}
+
+impl Lane {
+    /// For an ack of one of its requests.
+    pub(super) fn of(&self) -> LaneOf {
+        LaneOf { id: self.0.id, lane: Arc::downgrade(&self.0) }
+    }
+
+    /// Issues batches of one topic, or parks them: in either case later calls come after this one. Waits for nothing.
+    pub fn append(
+        &self,
+        topic: TopicId,
+        batches: Vec<Batch>,
+        deadline: Instant,
+        layout: &impl Layout,
+    ) -> Appending {
+        let ack = Arc::new(Ack::of(self));
+        let mut issued: Vec<Issued> = vec![Issued::Err(AppendError::TimedOut); batches.len()];
+        let at = |partition: Partition| TopicPartition { topic, partition };
+        let mut park = self.0.park.lock();
+        let quiet = park.is_quiet();
+        let mut parked = false;
+        let hold = |park: &mut Park<Waiting>, i: usize| {
+            let batch: &Batch = &batches[i];
+            let parking = layout.parking();
+            parking.total.fetch_add(1, Ordering::Relaxed);
+            let body = Waiting {
+                batch: batch.clone(),
+                ack: ack.slot(i),
+                since_ms: layout.now_ms(),
+                _counted: Counted::new(parking),
+            };
+            let sequenced = Sequenced::of(&batch.head);
+            park.park(Parked { at: at(batch.partition), sequenced, deadline, body });
+        };
+        let mut groups = Groups::new();
+        for (i, batch) in batches.iter().enumerate() {
+            if batch.bytes.len() < BATCH_HEAD_LEN {
+                issued[i] = Issued::Err(AppendError::Invalid("a batch is shorter than its head".into()));
+                continue;
+            }
+            if !quiet {
+                match park.arrive(at(batch.partition), Sequenced::of(&batch.head)) {
+                    Arrival::Issue => {}
+                    Arrival::Park => {
+                        hold(&mut park, i);
+                        parked = true;
+                        continue;
+                    }
+                    Arrival::Refuse(refusal) => {
+                        issued[i] = Issued::Err(error_of(refusal));
+                        continue;
+                    }
+                }
+            }
+            let known = groups.iter_mut().find(|(range, _)| range.span.contains(batch.partition));
+            match known {
+                Some((_, which)) => which.push(i),
+                None => match layout.range_of(at(batch.partition)) {
+                    Some(range) => groups.push((range, SmallVec::from_iter([i]))),
+                    None => issued[i] = Issued::Err(AppendError::UnknownPartition),
+                },
+            }
+        }
+        groups.sort_by_key(|(range, _)| range.span.first);
+        for (range, which) in &groups {
+            let items = which.iter().map(|&i| (&batches[i], Share::New(&ack, i)));
+            let told = |n: usize, told: Told| issued[which[n]] = told.issued();
+            let taken = match range.issue(items, told, layout.now_ms()) {
+                Progress::All => which.len(),
+                Progress::Part(n) => n,
+            };
+            for &i in &which[..taken] {
+                remember(&mut park, at(batches[i].partition), &batches[i], &issued[i]);
+            }
+            for &i in &which[taken..] {
+                hold(&mut park, i);
+                parked = true;
+            }
+        }
+        drop(park);
+        Appending { lane: self.clone(), issued, ack, deadline, parked }
+    }
+
+    /// Hands out what can be; what is due at `now` is refused first. What stays is told when a range has room again.
+    pub(super) fn pump(&self, layout: &impl Layout, now: Option<Instant>) {
+        let mut park = self.0.park.lock();
+        if let Some(now) = now {
+            tell(park.due(now));
+        }
+        while !park.queue().is_empty() && self.hand_out(&mut park, layout) {}
+    }
+
+    /// One look at all that is parked; whether another is needed because a range has moved meanwhile.
+    fn hand_out(&self, park: &mut Park<Waiting>, layout: &impl Layout) -> bool {
+        let mut done = vec![false; park.queue().len()];
+        let mut passing: Vec<(TopicPartition, Option<Sequenced>)> = Vec::new();
+        let mut groups: Groups = Groups::new();
+        for (i, parked) in park.queue().iter().enumerate() {
+            let holds = |r: &RangePrimary| r.topic == parked.at.topic && r.span.contains(parked.at.partition);
+            match groups.iter_mut().find(|(range, _)| holds(range)) {
+                Some((_, which)) => which.push(i),
+                None => match layout.range_of(parked.at) {
+                    Some(range) => groups.push((range, SmallVec::from_iter([i]))),
+                    None => {
+                        parked.body.ack.clone().fail(AppendError::UnknownPartition);
+                        done[i] = true;
+                    }
+                },
+            }
+        }
+        groups.sort_by_key(|(range, _)| range.span.first);
+        let mut moved = false;
+        for (range, which) in &groups {
+            let mut rest = &which[..];
+            // The second look comes after the wish to be woken, so that no room is missed.
+            for look in 0..2 {
+                let queue = park.queue();
+                let items = rest.iter().map(|&i| (&queue[i].body.batch, Share::Held(&queue[i].body.ack)));
+                let told = |n: usize, told: Told| {
+                    let parked = &queue[rest[n]];
+                    let ack = parked.body.ack.clone();
+                    match told {
+                        Told::Waits(issued) => ack.change(issued),
+                        Told::Known(Issued::Err(error)) => {
+                            if passes(&error) {
+                                passing.push((parked.at, parked.sequenced));
+                            }
+                            ack.fail(error);
+                        }
+                        Told::Known(issued) => {
+                            ack.change(issued);
+                            ack.done();
+                        }
+                    }
+                };
+                let taken = match range.issue(items, told, layout.now_ms()) {
+                    Progress::All => rest.len(),
+                    Progress::Part(n) => n,
+                };
+                rest[..taken].iter().for_each(|&i| done[i] = true);
+                rest = &rest[taken..];
+                if rest.is_empty() {
+                    break;
+                }
+                if look == 0 {
+                    range.watch_room(&self.0.room);
+                }
+            }
+            moved |= !rest.is_empty() && range.phase() == Phase::Moved;
+        }
+        let now_ms = layout.now_ms();
+        for parked in park.take(&done) {
+            let waited = now_ms.saturating_sub(parked.body.since_ms).max(0);
+            layout.parking().ms.fetch_add(waited.unsigned_abs(), Ordering::Relaxed);
+        }
+        for (at, sequenced) in passing {
+            if sequenced.is_some() {
+                let (_, behind) = park.bar(at, sequenced);
+                tell(behind);
+            }
+        }
+        moved
+    }
+}
+
+impl Appending {
+    /// All outcomes in order, once they are known; what is not at the deadline is refused if it is parked, else
+    /// `TimedOut`.
+    pub async fn wait(mut self, layout: &impl Layout) -> Outcomes {
+        let ack = self.ack.clone();
+        let known = ack.done();
+        let deadline = tokio::time::sleep_until(self.deadline.into());
+        tokio::pin!(known, deadline);
+        let room = self.lane.0.room.clone();
+        let in_time = loop {
+            if self.parked {
+                self.lane.pump(layout, None);
+            }
+            tokio::select! {
+                biased;
+                () = &mut known => break true,
+                () = room.notified(), if self.parked => {}
+                () = &mut deadline => break false,
+            }
+        };
+        if !in_time {
+            self.ack.answer();
+            if self.parked {
+                self.lane.pump(layout, Some(self.deadline));
+            }
+            for one in &mut self.issued {
+                if matches!(one, Issued::Ok { .. }) {
+                    *one = Issued::Err(AppendError::TimedOut);
+                }
+            }
+        }
+        self.outcomes(in_time)
+    }
+
+    /// The outcomes, if all are known now.
+    pub fn try_take(&mut self) -> Option<Outcomes> {
+        self.ack.is_done().then(|| self.outcomes(true))
+    }
+
+    fn outcomes(&mut self, in_time: bool) -> Outcomes {
+        self.parked = false;
+        let mut batches = std::mem::take(&mut self.issued);
+        for (index, changed) in self.ack.take_changed() {
+            match (batches.get_mut(index), &changed) {
+                // Numbered again and not known to be durable.
+                (Some(one), Issued::Ok { .. }) if !in_time => *one = Issued::Err(AppendError::TimedOut),
+                (Some(one), _) => *one = changed,
+                (None, _) => {}
+            }
+        }
+        Outcomes { batches, close_after: self.lane.0.park.lock().has_ended() }
+    }
+}
+
+impl Drop for Appending {
+    fn drop(&mut self) {
+        self.ack.answer();
+        if self.parked {
+            let mine = |parked: &Parked<Waiting>| parked.body.ack.is_of(&self.ack);
+            tell(self.lane.0.park.lock().withdraw(mine));
+        }
+    }
+}
+
+fn tell(refused: Vec<(Parked<Waiting>, Refusal)>) {
+    refused.into_iter().for_each(|(parked, refusal)| parked.body.ack.fail(error_of(refusal)));
+}
+
+fn error_of(refusal: Refusal) -> AppendError {
+    match refusal {
+        Refusal::Again => AppendError::NotLeader { leader: None },
+        Refusal::Ended => AppendError::TimedOut,
+    }
+}
+
+/// Whether a refusal by a range may be another answer later: then what follows the batch must not go first.
+pub(super) fn passes(error: &AppendError) -> bool {
+    error.retry() != Retry::No && *error != AppendError::UnknownPartition
+}
+
+fn remember(park: &mut Park<Waiting>, at: TopicPartition, batch: &Batch, issued: &Issued) {
+    if let (Issued::Err(error), Some(sequenced)) = (issued, Sequenced::of(&batch.head))
+        && passes(error)
+    {
+        park.refuse(at, Some(sequenced));
+    }
+}
