@@ -227,6 +227,11 @@ pub struct Api {
 }
 
 impl Api {
+    /// Broker time, ms since 1970: what ages are told by.
+    pub fn now_ms(&self) -> i64 {
+        self.node.now_ms()
+    }
+
     /// This node and its peers.
     pub fn cluster(&self) -> ClusterView {
         self.node.cluster()
@@ -530,6 +535,40 @@ pub struct RangeStats {
     pub parents: Vec<u32>,
     /// Ranges that came from it.
     pub children: Vec<u32>,
+    /// Records that its partitions ever got, before it was made too: two looks give a rate. 0 once it is closed.
+    pub appended_records: u64,
+    /// Their payload bytes.
+    pub appended_bytes: u64,
+    /// When its oldest segment that is left was opened, broker ms.
+    pub oldest_opened_at: Option<i64>,
+    /// Its open segment.
+    pub head: Option<HeadStats>,
+    /// Where its partitions stand, in their order; empty once it is closed.
+    pub partitions: Vec<PartitionStats>,
+}
+
+/// The open segment of a range.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct HeadStats {
+    /// Its loglet.
+    pub loglet: u64,
+    /// Virtual address of its first entry.
+    pub base: u64,
+    /// Virtual address after its last completed entry; its base while this node does not lead it.
+    pub tail: u64,
+    /// When it was opened, broker ms.
+    pub opened_at: i64,
+}
+
+/// Where a partition stands.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PartitionStats {
+    /// The partition.
+    pub partition: Partition,
+    /// First readable offset.
+    pub log_start: Offset,
+    /// One above its last completed record.
+    pub end: Offset,
 }
 
 /// One value for `/metrics`.

@@ -400,7 +400,7 @@ pub enum Refusal {
         present: u64,
     },
     /// The range takes no new segment in this state.
-    #[error("range {range} is {state}")]
+    #[error("range {} is {state}", range.0)]
     NotActive {
         /// The range.
         range: RangeId,
@@ -442,7 +442,7 @@ pub enum Refusal {
         node: NodeId,
     },
     /// The range cannot be split there, for good.
-    #[error("range {range} holds partitions {first} to {last}; it can be split at {} to {last}, {at} was given", first.saturating_add(1))]
+    #[error("range {} holds partitions {first} to {last}; it can be split at {} to {last}, {at} was given", range.0, first.saturating_add(1))]
     SplitPoint {
         /// The range.
         range: RangeId,
@@ -454,7 +454,7 @@ pub enum Refusal {
         at: Partition,
     },
     /// The range holds one partition and is never cut, for good.
-    #[error("range {range} holds partition {partition} only; a range is split between partitions")]
+    #[error("range {} holds partition {partition} only; a range is split between partitions", range.0)]
     SinglePartition {
         /// The range.
         range: RangeId,
@@ -462,7 +462,7 @@ pub enum Refusal {
         partition: Partition,
     },
     /// The ranges do not follow each other, for good.
-    #[error("range {right} does not begin where range {left} ends: only neighbours merge")]
+    #[error("range {} does not begin where range {} ends: only neighbours merge", right.0, left.0)]
     NotNeighbours {
         /// The left one.
         left: RangeId,

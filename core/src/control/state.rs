@@ -203,8 +203,8 @@ impl OperationKind {
 impl std::fmt::Display for OperationKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            OperationKind::Split { range, at } => write!(f, "split of range {range} at {at}"),
-            OperationKind::Merge { left, right } => write!(f, "merge of ranges {left} and {right}"),
+            OperationKind::Split { range, at } => write!(f, "split of range {} at {at}", range.0),
+            OperationKind::Merge { left, right } => write!(f, "merge of ranges {} and {}", left.0, right.0),
         }
     }
 }

@@ -6,6 +6,7 @@ mod append;
 mod catalog;
 mod lineage;
 mod maintain;
+mod range_stats;
 mod read;
 mod recover;
 mod reshard;
@@ -24,7 +25,7 @@ mod damage_test;
 #[cfg(test)]
 mod tests;
 
-use crate::api::{Api, Catalog, ClusterView, Metric, RangeStats};
+use crate::api::{Api, Catalog, ClusterView, Metric};
 use crate::config::node::NodeConfig;
 use crate::control::{self, Store};
 use crate::env::Clock;
@@ -32,10 +33,10 @@ use crate::error::TopicPartition;
 use crate::loglet::sequencer::Window;
 use crate::range::lane::Parking;
 use crate::range::primary::{Limits, Phase, RangePrimary};
-use crate::types::{LeafId, NodeId, Primary, RangeId, TopicId};
+use crate::types::{LeafId, NodeId, Primary, TopicId};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -210,34 +211,6 @@ impl Inner {
 
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
-    }
-
-    pub(crate) fn range_stats(&self, topic: TopicId) -> Vec<RangeStats> {
-        let state = self.control.read();
-        let Some(control) = state.topics.get(&topic) else { return Vec::new() };
-        let runtime = self.topic(topic);
-        let ranges = runtime.as_ref().map(|t| t.ranges()).unwrap_or_default();
-        let mut stored: BTreeMap<RangeId, u64> = BTreeMap::new();
-        for (range, bytes) in ranges.iter().flat_map(|range| range.stored()) {
-            *stored.entry(range).or_default() += bytes;
-        }
-        let mut rows: Vec<RangeStats> = control
-            .ranges
-            .values()
-            .map(|range| RangeStats {
-                id: range.id.0,
-                first: range.span.first,
-                last: range.span.last,
-                state: range.state.to_string(),
-                primary: range.primary().map_or(-1, |p| p.node.0),
-                segments: range.chain.len(),
-                bytes: stored.get(&range.id).copied().unwrap_or(0),
-                parents: range.parents.iter().map(|r| r.0).collect(),
-                children: range.children.iter().map(|r| r.0).collect(),
-            })
-            .collect();
-        rows.sort_by_key(|row| (row.first, row.id));
-        rows
     }
 
     pub(crate) fn metrics(&self) -> Vec<Metric> {

@@ -27,7 +27,7 @@ const ANSWER_BYTES_MAX: i32 = 256 << 20;
 /// Time for a new topic to have leaders.
 const LEADERS_MAX: Duration = Duration::from_secs(30);
 /// Time that a broker gets for one request, in ms.
-pub(super) const TIMEOUT_MS: i32 = 30_000;
+pub(crate) const TIMEOUT_MS: i32 = 30_000;
 
 /// Why a bench ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,12 +35,12 @@ pub(super) const TIMEOUT_MS: i32 = 30_000;
 pub struct Broken(pub String);
 
 /// Names what was being done when something failed.
-pub(super) fn broken<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Broken {
+pub(crate) fn broken<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> Broken {
     move |error| Broken(format!("{what}: {error}"))
 }
 
 /// A refusal by its number.
-pub(super) fn refused(
+pub(crate) fn refused(
     what: impl std::fmt::Display,
     code: i16,
     message: Option<&StrBytes>,
@@ -273,7 +273,7 @@ impl Connection {
 }
 
 /// Encodes a request with its length prefix; the correlation id is at bytes 8 to 12.
-pub(super) fn frame<R: Request>(request: &R, version: i16) -> Result<Vec<u8>, Broken> {
+pub(crate) fn frame<R: Request>(request: &R, version: i16) -> Result<Vec<u8>, Broken> {
     let header = RequestHeader::default()
         .with_request_api_key(R::KEY)
         .with_request_api_version(version)
@@ -290,7 +290,7 @@ pub(super) fn frame<R: Request>(request: &R, version: i16) -> Result<Vec<u8>, Br
 }
 
 /// Decodes an answer.
-pub(super) fn answer<R: Request>(frame: &Bytes, version: i16) -> Result<R::Response, Broken> {
+pub(crate) fn answer<R: Request>(frame: &Bytes, version: i16) -> Result<R::Response, Broken> {
     let flexible = <R::Response as HeaderVersion>::header_version(version) >= 1;
     // A flexible head has a count of tagged fields, of which there are none.
     let head = if flexible { 5 } else { 4 };

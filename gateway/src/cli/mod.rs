@@ -5,6 +5,7 @@ mod admin_client;
 mod bench;
 mod config_cmd;
 pub mod failure;
+mod operations;
 mod ranges;
 mod serve;
 mod table;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use failure::{Failure, Format};
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Where an admin command finds its node.
 pub const SERVER_DEFAULT: &str = "127.0.0.1:9180";
@@ -37,8 +39,10 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Make, show, change and delete topics
     Topics(topics::TopicsArgs),
-    /// Show how a topic's partitions are grouped into ranges
+    /// Show how a topic's partitions are grouped into ranges; split and merge them
     Ranges(ranges::RangesArgs),
+    /// Show splits and merges; give one up
+    Operations(operations::OperationsArgs),
     /// Show the cluster
     Cluster(topics::ClusterArgs),
     /// Measure a node, or any Kafka broker, through its Kafka port
@@ -68,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => (Format::Text, serve::run(args)),
         Command::Topics(args) => (Format::json(args.admin.json), topics::run(args)),
         Command::Ranges(args) => (Format::json(args.admin.json), ranges::run(args)),
+        Command::Operations(args) => (Format::json(args.admin.json), operations::run(args)),
         Command::Cluster(args) => (Format::json(args.admin.json), topics::run_cluster(args)),
         Command::Bench(args) => (Format::json(args.json), bench::run(args)),
         Command::Verify(args) => (Format::json(args.json), verify::run(args)),
@@ -112,6 +117,19 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Waits for `answer` and says so on a terminal; elsewhere nothing is shown.
+pub fn waiting<T>(what: &str, answer: impl FnOnce() -> T) -> T {
+    let spinner = indicatif::ProgressBar::new_spinner();
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
+        spinner.set_style(style);
+    }
+    spinner.set_message(what.to_owned());
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    let answer = answer();
+    spinner.finish_and_clear();
+    answer
+}
+
 /// A runtime for a command that only waits for answers.
 pub fn small_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
@@ -143,6 +161,6 @@ mod tests {
         for absent in ["--cluster", "--join"] {
             assert!(Cli::try_parse_from(["rangeway", "serve", absent, "x"]).is_err(), "{absent} is offered");
         }
-        assert!(Cli::try_parse_from(["rangeway", "ranges", "split", "t"]).is_err());
+        assert!(Cli::try_parse_from(["rangeway", "ranges", "abandon", "t"]).is_err());
     }
 }

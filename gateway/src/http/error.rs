@@ -4,7 +4,7 @@ use super::shapes::ErrorBody;
 use axum::Json;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use rangeway_core::error::TopicError;
+use rangeway_core::error::{ReshardError, TopicError};
 
 /// An answer that is an error.
 #[derive(Debug)]
@@ -84,6 +84,20 @@ impl HttpError {
         HttpError::new(StatusCode::NOT_FOUND, body.hint(hint))
     }
 
+    /// A range that is closed and gave its partitions to others.
+    pub fn range_closed(range: u32, children: &[u32]) -> HttpError {
+        let body = ErrorBody::new("range_closed", format!("range {range} is closed"));
+        let heirs = children.iter().map(u32::to_string).collect::<Vec<_>>().join(" and ");
+        HttpError::new(StatusCode::CONFLICT, body.hint(format!("its partitions went on in {heirs}")))
+    }
+
+    /// An operation that was given up while its caller waited.
+    pub fn aborted(kind: &str, operation: &str, why: &str) -> HttpError {
+        let body = ErrorBody::new("aborted", format!("the {kind} was given up: {why}"));
+        let hint = format!("the ranges go on as they were; it was operation {operation}");
+        HttpError::new(StatusCode::CONFLICT, body.hint(hint))
+    }
+
     /// A topic that the node keeps for itself.
     pub fn internal_topic(name: &str) -> HttpError {
         let body = ErrorBody::new("internal_topic", format!("'{name}' is kept by the node for itself"));
@@ -104,5 +118,34 @@ impl From<TopicError> for HttpError {
             TopicError::Control(_) => (StatusCode::SERVICE_UNAVAILABLE, "control_plane"),
         };
         HttpError::new(status, ErrorBody::new(code, error.to_string()))
+    }
+}
+
+impl From<ReshardError> for HttpError {
+    fn from(error: ReshardError) -> HttpError {
+        let (status, code, hint) = match &error {
+            ReshardError::UnknownTopic => {
+                (StatusCode::NOT_FOUND, "unknown_topic", "`rangeway topics list` shows all")
+            }
+            ReshardError::UnknownRange(_) => {
+                (StatusCode::NOT_FOUND, "unknown_range", "`rangeway ranges list TOPIC` shows all")
+            }
+            ReshardError::UnknownOperation(_) => {
+                (StatusCode::NOT_FOUND, "unknown_operation", "`rangeway operations list` shows what is known")
+            }
+            ReshardError::Impossible(_) => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "impossible",
+                "`rangeway ranges list TOPIC` shows what is there",
+            ),
+            ReshardError::Busy(_) => {
+                (StatusCode::CONFLICT, "busy", "ask again later; `rangeway operations list` shows what runs")
+            }
+            ReshardError::Control(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "control_plane", "ask again; the node's log says why")
+            }
+            ReshardError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping", "ask again once it runs"),
+        };
+        HttpError::new(status, ErrorBody::new(code, error.to_string()).hint(hint))
     }
 }

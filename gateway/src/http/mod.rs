@@ -6,9 +6,12 @@
 
 mod cluster;
 mod error;
+mod explain;
 mod listen;
 pub mod metrics;
+mod operations;
 mod ranges;
+mod reshard;
 pub mod shapes;
 mod topics;
 
@@ -18,7 +21,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use error::HttpError;
 use metrics::Source;
 use rangeway_core::api::Api;
@@ -118,6 +121,11 @@ fn router(state: Arc<HttpState>) -> Router {
         .route("/api/v1/topics/{topic}", get(topics::describe).patch(topics::alter).delete(topics::delete))
         .route("/api/v1/topics/{topic}/ranges", get(ranges::list))
         .route("/api/v1/topics/{topic}/ranges/explain", get(ranges::explain))
+        .route("/api/v1/topics/{topic}/ranges/merge", post(reshard::merge))
+        .route("/api/v1/topics/{topic}/ranges/{range}/split", post(reshard::split))
+        .route("/api/v1/operations", get(operations::list))
+        .route("/api/v1/operations/{operation}", get(operations::show))
+        .route("/api/v1/operations/{operation}/abort", post(operations::abort))
         .route("/api/v1/cluster", get(cluster::status))
         .fallback(no_such_page)
         .method_not_allowed_fallback(no_such_method)
@@ -178,6 +186,11 @@ async fn index() -> &'static str {
      /api/v1/topics/NAME  GET, PATCH, DELETE\n\
      /api/v1/topics/NAME/ranges  GET\n\
      /api/v1/topics/NAME/ranges/explain  GET\n\
+     /api/v1/topics/NAME/ranges/R/split  POST\n\
+     /api/v1/topics/NAME/ranges/merge  POST\n\
+     /api/v1/operations  GET\n\
+     /api/v1/operations/ID  GET\n\
+     /api/v1/operations/ID/abort  POST\n\
      /api/v1/cluster  GET\n"
 }
 

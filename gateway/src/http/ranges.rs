@@ -2,112 +2,85 @@
 
 use super::HttpState;
 use super::error::HttpError;
-use super::shapes::{RangeDescription, RangesExplained};
+use super::explain::{Look, sentences};
+use super::operations;
+use super::shapes::{Head, PartitionEnds, RangeDescription, RangeExplained, RangesExplained};
 use super::topics::find;
 use axum::Json;
 use axum::extract::{Path, State};
-use rangeway_core::api::{RangeStats, TopicView};
+use rangeway_core::api::RangeStats;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// `GET /api/v1/topics/NAME/ranges`: active and closed ones, by id.
+/// Rates are taken over so long.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// `GET /api/v1/topics/NAME/ranges`: active and closed ones, in the order of their partitions.
 pub async fn list(
     State(state): State<Arc<HttpState>>,
     Path(name): Path<String>,
 ) -> Result<Json<Vec<RangeDescription>>, HttpError> {
     let api = state.api()?;
     let topic = find(api, &name)?;
-    Ok(Json(api.range_stats(topic.id).into_iter().map(range).collect()))
+    Ok(Json(api.range_stats(topic.id).iter().map(range).collect()))
 }
 
-/// `GET /api/v1/topics/NAME/ranges/explain`.
+/// `GET /api/v1/topics/NAME/ranges/explain`: looks twice, half a second apart, for the rates.
 pub async fn explain(
     State(state): State<Arc<HttpState>>,
     Path(name): Path<String>,
 ) -> Result<Json<RangesExplained>, HttpError> {
     let api = state.api()?;
-    let topic = find(api, &name)?;
-    let ranges: Vec<RangeDescription> = api.range_stats(topic.id).into_iter().map(range).collect();
-    let lines = sentences(&topic, &ranges);
-    Ok(Json(RangesExplained { topic: name, ranges, lines }))
+    let id = find(api, &name)?.id;
+    let (before, looked) = (api.range_stats(id), Instant::now());
+    tokio::time::sleep(LOOK).await;
+    let (topic, after, seconds) = (find(api, &name)?, api.range_stats(id), looked.elapsed().as_secs_f64());
+    let ranges: Vec<RangeExplained> = after.into_iter().map(|r| explained(r, &before, seconds)).collect();
+    let last = api.operations().into_iter().rev().find(|operation| operation.topic == id);
+    let last_reshard = last.map(|view| operations::description(api, view));
+    let look =
+        Look { topic: &topic, ranges: &ranges, last_reshard: last_reshard.as_ref(), now_ms: api.now_ms() };
+    let lines = sentences(look);
+    Ok(Json(RangesExplained { topic: name, ranges, last_reshard, lines }))
 }
 
-fn range(stats: RangeStats) -> RangeDescription {
+fn range(stats: &RangeStats) -> RangeDescription {
     RangeDescription {
         id: stats.id,
         first: stats.first,
         last: stats.last,
-        state: stats.state,
+        state: stats.state.clone(),
         primary: stats.primary,
         segments: stats.segments,
         bytes: stats.bytes,
-        parents: stats.parents,
-        children: stats.children,
+        parents: stats.parents.clone(),
+        children: stats.children.clone(),
+        appended_records: stats.appended_records,
+        appended_bytes: stats.appended_bytes,
     }
 }
 
-fn sentences(topic: &TopicView, ranges: &[RangeDescription]) -> Vec<String> {
-    let all: u64 = ranges.iter().map(|r| r.bytes).sum();
-    let mut lines = vec![format!(
-        "{} has {} in {}, each range one log on drive {}.",
-        topic.name,
-        counted(i64::from(topic.partitions), "partition"),
-        counted(i64::try_from(topic.ranges.len()).unwrap_or(i64::MAX), "active range"),
-        topic.drive
-    )];
-    for range in ranges {
-        let share = if all == 0 { 0.0 } else { 100.0 * range.bytes as f64 / all as f64 };
-        lines.push(format!(
-            "Range {} ({}) holds partitions {} to {}: {}, {} bytes in {} ({share:.0} % of the topic); {}.{}",
-            range.id,
-            range.state,
-            range.first,
-            range.last,
-            led(topic, range),
-            range.bytes,
-            counted(i64::try_from(range.segments).unwrap_or(i64::MAX), "segment"),
-            origin(range),
-            fate(range),
-        ));
-    }
-    lines
-}
-
-/// Who leads a range, and in which epochs clients see its partitions.
-fn led(topic: &TopicView, range: &RangeDescription) -> String {
-    let Some(view) = topic.ranges.iter().find(|view| view.id.0 == range.id) else {
-        return "not led".to_owned();
+fn explained(stats: RangeStats, before: &[RangeStats], seconds: f64) -> RangeExplained {
+    // A range that was made meanwhile has no earlier look.
+    let earlier = before.iter().find(|r| r.id == stats.id).filter(|_| stats.head.is_some());
+    let rate = |count: fn(&RangeStats) -> u64| {
+        earlier.map(|earlier| count(&stats).saturating_sub(count(earlier)) as f64 / seconds)
     };
-    let epochs: Vec<String> = match &*view.epochs {
-        [(_, epoch)] => vec![format!("leader epoch {epoch}")],
-        runs => runs
+    RangeExplained {
+        records_per_second: rate(|r| r.appended_records),
+        bytes_per_second: rate(|r| r.appended_bytes),
+        range: range(&stats),
+        oldest_opened_at: stats.oldest_opened_at,
+        head: stats.head.map(|h| Head {
+            loglet: h.loglet,
+            base: h.base,
+            tail: h.tail,
+            opened_at: h.opened_at,
+        }),
+        partitions: stats
+            .partitions
             .iter()
-            .map(|(span, epoch)| {
-                format!("leader epoch {epoch} for partitions {} to {}", span.first, span.last)
-            })
+            .map(|p| PartitionEnds { partition: p.partition, log_start: p.log_start, end: p.end })
             .collect(),
-    };
-    format!("led by node {}, {}", view.leader.0, epochs.join(", "))
-}
-
-fn origin(range: &RangeDescription) -> String {
-    match range.parents.as_slice() {
-        [] => "made with the topic or with added partitions".to_owned(),
-        [parent] => format!("split from range {parent}"),
-        parents => format!("merged from ranges {}", joined(parents)),
     }
-}
-
-fn fate(range: &RangeDescription) -> String {
-    match range.children.as_slice() {
-        [] => String::new(),
-        children => format!(" Its partitions went on in {}.", joined(children)),
-    }
-}
-
-fn joined(ids: &[u32]) -> String {
-    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(" and ")
-}
-
-fn counted(n: i64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

@@ -174,23 +174,140 @@ pub struct RangeDescription {
     pub primary: i32,
     /// How many segments.
     pub segments: usize,
-    /// Bytes stored.
+    /// Payload bytes in its own segments, those of a closed range too.
     pub bytes: u64,
     /// Ranges it came from.
     pub parents: Vec<u32>,
     /// Ranges that came from it.
     pub children: Vec<u32>,
+    /// Records that its partitions ever got, before it was made too: two looks give a rate. 0 once it is closed.
+    pub appended_records: u64,
+    /// Their payload bytes.
+    pub appended_bytes: u64,
 }
 
-/// The ranges of a topic in sentences.
+/// The ranges of a topic in numbers and sentences.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangesExplained {
     /// The topic.
     pub topic: String,
     /// Its ranges.
-    pub ranges: Vec<RangeDescription>,
-    /// One sentence each.
+    pub ranges: Vec<RangeExplained>,
+    /// The split or merge of the topic that was begun last, if it is remembered.
+    pub last_reshard: Option<OperationDescription>,
+    /// All of it in sentences.
     pub lines: Vec<String>,
+}
+
+/// One range with all that is known of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RangeExplained {
+    /// As it is listed.
+    #[serde(flatten)]
+    pub range: RangeDescription,
+    /// Records appended per second while it was looked at; none of a closed range.
+    pub records_per_second: Option<f64>,
+    /// Payload bytes appended per second while it was looked at.
+    pub bytes_per_second: Option<f64>,
+    /// When the oldest segment that is left was opened, ms since 1970.
+    pub oldest_opened_at: Option<i64>,
+    /// Its open segment.
+    pub head: Option<Head>,
+    /// Where its partitions stand; none of a closed range.
+    pub partitions: Vec<PartitionEnds>,
+}
+
+/// The open segment of a range.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Its loglet.
+    pub loglet: u64,
+    /// Address in the range of its first entry.
+    pub base: u64,
+    /// Address after its last completed entry.
+    pub tail: u64,
+    /// When it was opened, ms since 1970.
+    pub opened_at: i64,
+}
+
+/// Where a partition stands.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionEnds {
+    /// The partition.
+    pub partition: i32,
+    /// First readable offset.
+    pub log_start: i64,
+    /// One above its last completed record.
+    pub end: i64,
+}
+
+/// What to split: the body of `POST /api/v1/topics/NAME/ranges/R/split`. Nothing at all is a split in the middle.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RangeToSplit {
+    /// First partition of the right half; absent: where the stored bytes are halved.
+    #[serde(default)]
+    pub at: Option<i32>,
+    /// Only say what would become of it.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What to merge: the body of `POST /api/v1/topics/NAME/ranges/merge`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RangesToMerge {
+    /// Two neighbours, in either order.
+    pub ranges: [u32; 2],
+    /// Only say what would become of them.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What a split or merge would do: the answer to `"dry_run": true`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanDescription {
+    /// True.
+    pub dry_run: bool,
+    /// Ranges that it would close.
+    pub closes: Vec<u32>,
+    /// Partitions of the ranges that it would make.
+    pub creates: Vec<Partitions>,
+}
+
+/// A run of partitions.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partitions {
+    /// First partition.
+    pub first: i32,
+    /// Last partition.
+    pub last: i32,
+}
+
+/// A split or merge: the answer to asking for one, and a row of `GET /api/v1/operations`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperationDescription {
+    /// Its identity.
+    pub operation: String,
+    /// The topic's name; none once the topic is deleted.
+    pub topic: Option<String>,
+    /// What it does, in words.
+    pub kind: String,
+    /// `running`, `done` or `aborted`.
+    pub state: String,
+    /// Ranges that it closed.
+    pub closed: Vec<u32>,
+    /// Ranges that it made.
+    pub created: Vec<u32>,
+    /// How long its partitions took no appends, ms. None while it runs, and once the node was started again.
+    pub paused_ms: Option<f64>,
+    /// Why it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When it was recorded, ms since 1970.
+    pub started_at: i64,
+    /// When it ended, ms since 1970; none while it runs.
+    pub ended_at: Option<i64>,
 }
 
 /// The cluster as this node sees it.

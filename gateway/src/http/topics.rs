@@ -128,13 +128,13 @@ pub fn find(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
 }
 
 /// The topic of that name, which clients may change.
-fn find_own(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
+pub fn find_own(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
     let topic = find(api, name)?;
     if topic.internal { Err(HttpError::internal_topic(name)) } else { Ok(topic) }
 }
 
 /// A JSON body; what is wrong with it is said with line and column.
-fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, HttpError> {
+pub fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, HttpError> {
     let bytes = body.map_err(|rejection| HttpError::unreadable(rejection.status(), rejection.body_text()))?;
     serde_json::from_slice(&bytes)
         .map_err(|e| HttpError::bad_body(format!("the body is not what this takes: {e}")))

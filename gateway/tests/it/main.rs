@@ -7,6 +7,9 @@ mod decode_guard;
 mod fetch;
 mod metadata;
 mod offsets;
+#[path = "../process/mod.rs"]
+mod process;
 mod produce;
+mod reshard;
 mod support;
 mod versions;

@@ -87,7 +87,7 @@ async fn what_cannot_be_done_is_refused_and_says_why() {
     done(&api.split(id, 0, Some(1)).await.expect("split"), &[0], &[1, 2]);
     assert!(matches!(api.split(id, 0, Some(1)).await, Err(ReshardError::Busy(_))), "closed");
     let single = api.split(id, 1, None).await.expect_err("one partition");
-    assert_eq!(single.to_string(), "range r1 holds partition 0 only; a range is split between partitions");
+    assert_eq!(single.to_string(), "range 1 holds partition 0 only; a range is split between partitions");
     assert!(matches!(api.merge(id, 2, 1).await, Err(ReshardError::Impossible(_))));
     assert_eq!(api.operations().len(), 1);
     node.stop().await;

@@ -50,7 +50,7 @@ impl RangePrimary {
 
     /// Where every partition stands now, completed or not.
     pub fn ends(&self) -> Arc<[Start]> {
-        starts_of(&self.state())
+        starts_of(&self.head.lock().state)
     }
 
     /// The state after every entry that was issued; what a fold gives once all of them are complete (INV-RANGE-4).
