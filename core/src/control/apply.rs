@@ -2,6 +2,7 @@
 
 use super::command::*;
 use super::state::*;
+use crate::testing::{Mutant, broken};
 use crate::types::{Address, Generation, LogletId, NodeId, Partition, Primary, RangeId, Span, TopicId};
 use crate::virtual_log::chain::ChainEntry;
 use serde::{Deserialize, Serialize};
@@ -231,7 +232,7 @@ impl State {
     fn plan_extend(&self, extend: &Extend, next_loglet: &mut u64) -> Result<Planned, Refusal> {
         let present = self.known_range(extend.topic, extend.range)?;
         check_version(extend.version, present.version)?;
-        if present.state != RangeState::Active {
+        if present.state != RangeState::Active && !broken(Mutant::IntentDoesNotBlock) {
             return Err(Refusal::NotActive { range: present.id, state: present.state });
         }
         let named = extend.ended.as_ref().map(|ended| ended.loglet);
@@ -241,8 +242,9 @@ impl State {
         }
         self.check_segment(&extend.next)?;
         let mut range = Range::clone(present);
+        raise_epochs(&mut range.epochs, present.open(), extend.next.primary)?;
         let dropped = match &extend.ended {
-            Some(ended) => seal_open(&mut range, ended, extend.next.primary)?,
+            Some(ended) => seal_open(&mut range, ended)?,
             None => None,
         };
         open_segment(&mut range, &extend.next, extend.now, next_loglet)?;
@@ -398,21 +400,11 @@ impl RestartRange {
     }
 }
 
-/// Records the open segment's end and raises the epochs if another incarnation follows. An empty segment leaves the
-/// chain and is handed back; the epochs that it had stay in the runs (R10).
-pub(super) fn seal_open(
-    range: &mut Range,
-    ended: &Ended,
-    next: Primary,
-) -> Result<Option<ChainEntry>, Refusal> {
+/// Records the open segment's end. An empty segment leaves the chain and is handed back.
+pub(super) fn seal_open(range: &mut Range, ended: &Ended) -> Result<Option<ChainEntry>, Refusal> {
     let Some(mut entry) = range.chain.pop() else { return Ok(None) };
     check_ended(ended)?;
     entry.base.checked_add(ended.tail.0).ok_or_else(|| exhausted("addresses"))?;
-    if entry.primary != next {
-        for run in &mut range.epochs {
-            run.epoch = run.epoch.checked_add(1).ok_or_else(|| exhausted("leader epochs"))?;
-        }
-    }
     if ended.tail == Address(0) {
         return Ok(Some(entry));
     }
@@ -421,6 +413,21 @@ pub(super) fn seal_open(
     entry.lost = ended.lost.clone();
     range.chain.push(entry);
     Ok(None)
+}
+
+/// Raises the epochs if another incarnation than the open segment's follows (R13), an empty one's too (R10).
+pub(super) fn raise_epochs(
+    epochs: &mut [EpochRun],
+    open: Option<&ChainEntry>,
+    next: Primary,
+) -> Result<(), Refusal> {
+    if open.is_none_or(|entry| entry.primary == next) || broken(Mutant::EpochKept) {
+        return Ok(());
+    }
+    for run in epochs {
+        run.epoch = run.epoch.checked_add(1).ok_or_else(|| exhausted("leader epochs"))?;
+    }
+    Ok(())
 }
 
 pub(super) fn open_segment(

@@ -4,11 +4,11 @@
 //! close and children appear in one command, so no state exists in which both accept a write, or a child without its
 //! parents' recorded tails.
 
-use super::apply::{Delta, Planned, check_version, exhausted, open_segment, seal_open};
+use super::apply::{Delta, Planned, check_version, exhausted, open_segment, raise_epochs, seal_open};
 use super::command::*;
 use super::state::*;
 use crate::testing::{Mutant, broken};
-use crate::types::{LogletId, RangeId, Span, TopicId};
+use crate::types::{LogletId, Primary, RangeId, Span, TopicId};
 use crate::virtual_log::chain::ChainEntry;
 use std::sync::Arc;
 
@@ -53,14 +53,16 @@ impl State {
         if let OperationState::Done { .. } = operation.state {
             return Ok((Reply::Operation { state: operation.state.clone() }, Vec::new()));
         }
-        check_running(operation)?;
+        if !broken(Mutant::CloseUnversioned) {
+            check_running(operation)?;
+        }
         let (topic_id, kind) = (operation.topic, operation.kind.clone());
         let topic = self.topics.get(&topic_id).ok_or(Refusal::UnknownTopic(topic_id))?;
         let ids = kind.ranges();
         if ids.iter().ne(reshard.parents.iter().map(|parent| &parent.range)) {
             return Err(Refusal::OtherRanges(reshard.operation));
         }
-        let parents = reshard.parents.iter().map(|parent| close(topic, parent, &reshard.next));
+        let parents = reshard.parents.iter().map(|parent| close(topic, parent));
         let mut parents = parents.collect::<Result<Vec<Planned>, Refusal>>()?;
         let spans = child_spans(&kind, parents.iter().map(|p| p.range.span));
         if reshard.next.len() != spans.len() {
@@ -82,7 +84,7 @@ impl State {
                 parents: ids.to_vec(),
                 children: Vec::new(),
                 chain: Vec::new(),
-                epochs: epochs_of(span, parents.iter().flat_map(|p| &p.range.epochs)),
+                epochs: epochs_of(span, ids.iter().filter_map(|id| topic.ranges.get(id)), segment.primary)?,
             };
             open_segment(&mut child, segment, reshard.now, &mut next_loglet)?;
             children.push(child);
@@ -145,7 +147,8 @@ impl State {
             planned.push(match sealed {
                 Some((parent, next)) => {
                     self.check_segment(next)?;
-                    let mut plan = end(present, parent, std::slice::from_ref(next))?;
+                    let mut plan = end(present, parent)?;
+                    raise_epochs(&mut plan.range.epochs, present.open(), next.primary)?;
                     open_segment(&mut plan.range, next, abort.now, &mut next_loglet)?;
                     plan.range.version += 1;
                     plan
@@ -256,17 +259,19 @@ pub fn child_spans(kind: &OperationKind, parents: impl Iterator<Item = Span>) ->
 }
 
 /// A parent as it becomes: closed at its tail.
-fn close(topic: &Topic, parent: &ParentEnd, next: &[NewSegment]) -> Result<Planned, Refusal> {
+fn close(topic: &Topic, parent: &ParentEnd) -> Result<Planned, Refusal> {
     let unknown = Refusal::UnknownRange { topic: topic.id, range: parent.range };
-    let mut plan = end(topic.ranges.get(&parent.range).ok_or(unknown)?, parent, next)?;
+    let mut plan = end(topic.ranges.get(&parent.range).ok_or(unknown)?, parent)?;
     plan.range.state = RangeState::Closed;
     plan.range.version += 1;
     Ok(plan)
 }
 
-/// A fencing range with its open segment ended; epochs grow where another incarnation than `next`'s led it (R13).
-fn end(present: &Arc<Range>, parent: &ParentEnd, next: &[NewSegment]) -> Result<Planned, Refusal> {
-    check_version(parent.version, present.version)?;
+/// A fencing range with its open segment ended.
+fn end(present: &Arc<Range>, parent: &ParentEnd) -> Result<Planned, Refusal> {
+    if !broken(Mutant::CloseUnversioned) && !broken(Mutant::IntentDoesNotBlock) {
+        check_version(parent.version, present.version)?;
+    }
     if present.state != RangeState::Fencing {
         return Err(Refusal::NotActive { range: present.id, state: present.state });
     }
@@ -276,27 +281,36 @@ fn end(present: &Arc<Range>, parent: &ParentEnd, next: &[NewSegment]) -> Result<
         return Err(Refusal::NotTheOpenSegment { range: present.id, named, open });
     }
     let mut range = Range::clone(present);
-    let mut dropped: Option<ChainEntry> = None;
-    if let (Some(ended), Some(next)) = (&parent.ended, next.first()) {
-        dropped = seal_open(&mut range, ended, next.primary)?;
-    }
+    let dropped: Option<ChainEntry> = match &parent.ended {
+        Some(ended) => seal_open(&mut range, ended)?,
+        None => None,
+    };
     Ok(Planned { range, dropped })
 }
 
-/// The runs of the parents' leader epochs within `span`; equal neighbours are one run.
-fn epochs_of<'a>(span: Span, parents: impl Iterator<Item = &'a EpochRun>) -> Vec<EpochRun> {
+/// The runs of the parents' leader epochs within `span`, each raised if another incarnation than `primary` led its
+/// parent; equal neighbours are one run.
+fn epochs_of<'a>(
+    span: Span,
+    parents: impl Iterator<Item = &'a Arc<Range>>,
+    primary: Primary,
+) -> Result<Vec<EpochRun>, Refusal> {
     let mut runs: Vec<EpochRun> = Vec::new();
-    for run in parents {
-        let (first, last) = (run.first.max(span.first), run.last.min(span.last));
-        if first > last {
-            continue;
-        }
-        match runs.last_mut() {
-            Some(before) if before.epoch == run.epoch => before.last = last,
-            _ => runs.push(EpochRun { first, last, epoch: run.epoch }),
+    for parent in parents {
+        let mut epochs = parent.epochs.clone();
+        raise_epochs(&mut epochs, parent.open(), primary)?;
+        for run in epochs {
+            let (first, last) = (run.first.max(span.first), run.last.min(span.last));
+            if first > last {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(before) if before.epoch == run.epoch => before.last = last,
+                _ => runs.push(EpochRun { first, last, epoch: run.epoch }),
+            }
         }
     }
-    runs
+    Ok(runs)
 }
 
 fn check_running(operation: &Operation) -> Result<(), Refusal> {

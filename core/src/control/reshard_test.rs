@@ -119,6 +119,18 @@ fn a_split_closes_the_parent_and_opens_its_children_in_one_command() {
 }
 
 #[test]
+fn epochs_grow_where_another_incarnation_leads_a_child_and_only_there() {
+    let mut state = topic(1);
+    applied(&mut state, begin(1, split(0, 4)));
+    let parents = vec![parent_end(&state, 0, 5)];
+    let elsewhere = Primary { node: NodeId(2), generation: Generation(7) };
+    let next = vec![segment(1), NewSegment { primary: elsewhere, ..segment(1) }];
+    applied(&mut state, Command::Reshard(Reshard { operation: id(1), parents, next, now: 9 }));
+    let epoch = |partition| state.topics[&TOPIC].range_of(partition).and_then(|r| r.epoch_of(partition));
+    assert_eq!((epoch(0), epoch(7)), (Some(0), Some(1)));
+}
+
+#[test]
 fn a_merge_unites_neighbours_and_their_epochs() {
     let mut state = topic(2);
     applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 2 });

@@ -48,6 +48,26 @@ pub(crate) enum Mutant {
     DuplicateInFlight,
     /// M14: everything in flight is appended again when its segment ends, what is below the tail too.
     BlindReappend,
+    /// M3: a child begins without its parent's producers.
+    SplitForgetsProducers,
+    /// M3m: a merged range begins without its parents' producers.
+    MergeForgetsProducers,
+    /// M8b: a range is closed whatever its version is.
+    CloseUnversioned,
+    /// M9: what stands behind a segment's first checkpoint is acknowledged before the checkpoint is complete.
+    CheckpointNotAwaited,
+    /// M10: a range whose own segments are empty folds to nothing.
+    EmptyFoldsBlank,
+    /// M11: another incarnation leads under the leader epoch of the one before.
+    EpochKept,
+    /// M12: a leader epoch is made from the folded one, not taken from the chain.
+    EpochFromFold,
+    /// M15: what every partition has passed is dropped, whoever folds through it.
+    DroppedTooEarly,
+    /// M17: children are opened by the operation's driver only.
+    OnlyDriverOpens,
+    /// M18: a leaf that was fenced takes writes again.
+    FenceLifted,
     /// M6: issuing goes on after a roll's compare-and-set that was never answered.
     ResumeUnanswered,
     /// N1: each parent of a merge brings its reader the whole child.
