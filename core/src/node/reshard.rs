@@ -424,7 +424,11 @@ impl Inner {
     async fn resume_parents(&self, work: &Work, sealed: &[ParentEnd]) {
         for (head, before) in work.heads.iter().zip(&work.ranges) {
             let fenced = sealed.iter().any(|end| end.range == head.id);
-            let outcome = if fenced {
+            let goes_on = before.open().map(|open| open.loglet) != self.open_loglet(&work.runtime, head.id);
+            let outcome = if fenced && !goes_on {
+                // Somebody else gave the operation up and knew nothing of the fence: it is rolled away.
+                Err("its segment was fenced".to_owned())
+            } else if fenced {
                 self.go_on(&work.runtime, head, before).await
             } else {
                 if let Some(open) = before.open() {
@@ -437,6 +441,11 @@ impl Inner {
                 head.close(Phase::Blocked(why));
             }
         }
+    }
+
+    /// The open segment of a range, as the control state has it now.
+    fn open_loglet(&self, runtime: &TopicRuntime, range: RangeId) -> Option<LogletId> {
+        self.control.read().range(runtime.id, range)?.open().map(|open| open.loglet)
     }
 
     /// A range whose segment was fenced goes on in the next one that the chain has: folded afresh, what was in flight

@@ -307,6 +307,28 @@ fn more_than_the_window_is_numbered_before_anything_else() {
 }
 
 #[test]
+fn a_primary_that_was_stopped_goes_on_when_the_chain_still_has_its_segment() {
+    for gave_a_tail in [false, true] {
+        let one = One::opened(8);
+        one.drive.complete_all();
+        one.primary.stop_issuing(4);
+        assert_eq!(one.primary.drained().is_some_and(|_| gave_a_tail), gave_a_tail);
+        assert_eq!(send(&one, 1, &[batch(0, None, "waits")]).0, 0);
+        one.primary.resume(Some(5));
+        assert_eq!(send(&one, 1, &[batch(0, None, "goes on")]).0, 1);
+    }
+    let one = One::opened(8);
+    one.primary.stop_issuing(4);
+    assert_eq!(one.primary.drained(), None, "the checkpoint is in flight");
+    one.primary.resume(Some(5));
+    assert_eq!(
+        send(&one, 1, &[batch(0, None, "goes on")]).0,
+        1,
+        "another parent's seal failed before this one drained"
+    );
+}
+
+#[test]
 fn a_second_end_hands_over_what_the_first_one_left() {
     let lanes: [Lane; 5] = Default::default();
     let one = One::opened(8);

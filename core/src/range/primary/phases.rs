@@ -66,7 +66,10 @@ impl RangePrimary {
             let mut head = self.head.lock();
             let issuing = match chain_read {
                 None => head.sequencer.resume(),
-                Some(version) => head.sequencer.chain_read(version, true) == AfterRead::Issuing,
+                // One that was stopped and gave no tail has nothing to wait for.
+                Some(version) => {
+                    head.sequencer.chain_read(version, true) == AfterRead::Issuing || head.sequencer.resume()
+                }
             };
             if issuing && head.phase == Phase::Between {
                 head.phase = Phase::Open;
