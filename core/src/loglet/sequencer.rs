@@ -156,6 +156,13 @@ impl Sequencer {
     ///
     /// Programmer error: a run that was not reserved like this, or one completed twice.
     pub fn complete(&mut self, first: Address, entries: u32) -> Option<Range<Address>> {
+        let unawaited = broken(Mutant::CheckpointNotAwaited) && first.0 > 0 && self.done == 0;
+        if let Some(oldest) = self.slots.front_mut().filter(|_| unawaited) {
+            oldest.complete = true;
+        }
+        if broken(Mutant::CheckpointNotAwaited) && first.0 == 0 && self.done > 0 {
+            return None;
+        }
         assert!(first.0 >= self.done, "run completed twice");
         assert!(first.0 < self.next, "run completed that was never reserved");
         let place = (first.0 - self.done) as usize;
@@ -163,7 +170,7 @@ impl Sequencer {
         let slot = slot.unwrap_or_else(|| panic!("run at {first} completed with another length"));
         assert!(!slot.complete, "run completed twice");
         slot.complete = true;
-        if place > 0 {
+        if place > 0 && !unawaited {
             return None;
         }
         let before = self.done;

@@ -8,6 +8,7 @@ use crate::codec::entry::{EntryHeader, EntryKind};
 use crate::range::checkpoint::{self, CheckpointError, PieceHead};
 use crate::range::log_start::{self, LogStartError};
 use crate::range::state::{ApplyError, RangeState};
+use crate::testing::{Mutant, broken};
 use crate::types::{Address, LogletId, Offset, Partition, RangeId, Span};
 use bytes::Bytes;
 
@@ -56,6 +57,9 @@ pub fn next_to_read(log: &LogSummary, before: usize) -> Step {
     let older = log.sealed.iter().enumerate().take(before).rev();
     if let Some((index, segment)) = older.into_iter().find(|(_, segment)| segment.tail > Address(0)) {
         return Step::Segment { index, segment: *segment };
+    }
+    if broken(Mutant::EmptyFoldsBlank) {
+        return Step::Blank;
     }
     if log.begins_at > 0 {
         return Step::Lost;

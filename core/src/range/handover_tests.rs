@@ -313,16 +313,16 @@ fn a_primary_that_was_stopped_goes_on_when_the_chain_still_has_its_segment() {
         one.drive.complete_all();
         one.primary.stop_issuing(4);
         assert_eq!(one.primary.drained().is_some_and(|_| gave_a_tail), gave_a_tail);
-        assert_eq!(send(&one, 1, &[batch(0, None, "waits")]).0, 0);
+        assert_eq!(send(&one, &Lane::default(), &[batch(0, None, "waits")]).0, 0);
         one.primary.resume(Some(5));
-        assert_eq!(send(&one, 1, &[batch(0, None, "goes on")]).0, 1);
+        assert_eq!(send(&one, &Lane::default(), &[batch(0, None, "goes on")]).0, 1);
     }
     let one = One::opened(8);
     one.primary.stop_issuing(4);
     assert_eq!(one.primary.drained(), None, "the checkpoint is in flight");
     one.primary.resume(Some(5));
     assert_eq!(
-        send(&one, 1, &[batch(0, None, "goes on")]).0,
+        send(&one, &Lane::default(), &[batch(0, None, "goes on")]).0,
         1,
         "another parent's seal failed before this one drained"
     );

@@ -2,6 +2,7 @@
 
 use crate::range::producers::ProducerTable;
 use crate::range::state::{PartitionState, RangeState};
+use crate::testing::{Mutant, broken};
 use crate::types::Span;
 
 /// Why states do not make up a range; final, the lineage is wrong.
@@ -41,7 +42,11 @@ pub fn project(state: &RangeState, span: Span) -> Result<RangeState, LineageErro
     }
     let skipped = whole.index(span.first).unwrap_or(0);
     let partitions = partition_states(state).skip(skipped).take(span.count());
-    Ok(RangeState::from_partitions(span, partitions, state.producers().project(span)))
+    let producers = match broken(Mutant::SplitForgetsProducers) {
+        true => ProducerTable::default(),
+        false => state.producers().project(span),
+    };
+    Ok(RangeState::from_partitions(span, partitions, producers))
 }
 
 /// The state of two adjacent ranges as one.
@@ -53,7 +58,10 @@ pub fn union(left: &RangeState, right: &RangeState) -> Result<RangeState, Lineag
         return Err(LineageError::NotAdjacent { left: l, right: r });
     }
     let span = Span { first: l.first, last: r.last };
-    let producers: ProducerTable = left.producers().union(right.producers());
+    let producers = match broken(Mutant::MergeForgetsProducers) {
+        true => ProducerTable::default(),
+        false => left.producers().union(right.producers()),
+    };
     Ok(RangeState::from_partitions(span, partition_states(left).chain(partition_states(right)), producers))
 }
 

@@ -9,6 +9,7 @@
 //! more (R12). The log starts of that judgement are the committed ones.
 
 use crate::codec::entry::{EntryHeader, EntryKind};
+use crate::testing::{Mutant, broken};
 use crate::types::{LogletId, Offset, Partition, Span};
 use std::collections::BTreeMap;
 
@@ -137,6 +138,7 @@ pub fn droppable(
     folds_from: FoldsFrom,
 ) -> Vec<LogletId> {
     let needless = match folds_from {
+        _ if broken(Mutant::DroppedTooEarly) => segments.len(),
         FoldsFrom::Segment(loglet) => segments.iter().position(|s| s.loglet == loglet).unwrap_or(0),
         FoldsFrom::Children => segments.len(),
         FoldsFrom::Unknown => 0,

@@ -8,6 +8,7 @@ use crate::codec::batch::BatchHead;
 use crate::codec::entry::{EntryHeader, EntryKind};
 use crate::range::epochs::EpochTable;
 use crate::range::producers::{ProducerTable, RecentBatch, sequence_after};
+use crate::testing::{Mutant, broken};
 use crate::types::{Address, LogletId, Offset, Partition, Span};
 use std::sync::Arc;
 
@@ -344,6 +345,10 @@ impl RangeState {
     pub fn set_epoch(&mut self, span: Span, leader_epoch: i32) {
         let (first, last) = (span.first.max(self.span.first), span.last.min(self.span.last));
         for partition in (Span { first, last }).iter() {
+            let leader_epoch = match broken(Mutant::EpochFromFold) {
+                true => self.partition(partition).and_then(|s| s.epochs.latest()).map_or(0, |e| e + 1),
+                false => leader_epoch,
+            };
             let newer = self
                 .partition(partition)
                 .is_some_and(|s| s.epochs.latest().is_none_or(|latest| latest < leader_epoch));

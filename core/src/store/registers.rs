@@ -34,7 +34,8 @@ impl Registers {
     /// What a sequencer's write of `a` meets; the fence comes first (W4).
     pub(crate) fn write_meets(&self, a: u64) -> Slot {
         let held_and_ok = broken(Mutant::FencedRewriteOk) && self.holds(a) == Slot::Written;
-        if self.fenced && !held_and_ok { Slot::Sealed } else { self.holds(a) }
+        let closed = self.fenced && !held_and_ok && !broken(Mutant::FenceLifted);
+        if closed { Slot::Sealed } else { self.holds(a) }
     }
 
     /// What stands at `a`, the fence left out (repairs).

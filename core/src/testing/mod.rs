@@ -11,6 +11,8 @@ pub(crate) mod fuzz;
 pub(crate) mod leaf;
 pub(crate) mod mutant;
 #[cfg(test)]
+mod reshard_explorer;
+#[cfg(test)]
 pub(crate) mod rng;
 
 pub(crate) use mutant::{Mutant, broken};

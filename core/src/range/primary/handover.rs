@@ -22,9 +22,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[must_use = "who waits for it is told nothing until a successor takes it over"]
 pub struct HandedOver {
-    topic: TopicId,
-    batch: Batch,
-    acks: SmallVec<[AckSlot; 1]>,
+    pub(super) topic: TopicId,
+    pub(super) batch: Batch,
+    pub(super) acks: SmallVec<[AckSlot; 1]>,
 }
 
 impl HandedOver {
@@ -57,11 +57,11 @@ pub fn divide(items: Vec<HandedOver>, spans: &[Span]) -> Vec<Vec<HandedOver>> {
 
 /// What a primary has taken over and not numbered yet.
 pub(super) struct Inherited {
-    queue: VecDeque<HandedOver>,
+    pub(super) queue: VecDeque<HandedOver>,
     /// Broker time of the takeover, which its entries get.
-    at: i64,
+    pub(super) at: i64,
     /// Somebody tells what was found and looks again.
-    settling: bool,
+    pub(super) settling: bool,
 }
 
 /// An item that ends here.

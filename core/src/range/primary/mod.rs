@@ -14,6 +14,8 @@
 
 mod checkpoints;
 mod complete;
+#[cfg(test)]
+pub(crate) mod fork;
 mod handover;
 mod own;
 mod phases;

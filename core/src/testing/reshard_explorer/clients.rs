@@ -1,0 +1,207 @@
+//! Producers: each on its own connection, with all its batches in flight. One with a producer id sends again what it has
+//! no answer of; one without gives up.
+
+use super::ClientKind;
+use super::world::World;
+use crate::codec::batch::{BATCH_HEAD_LEN, BatchHead};
+use crate::error::AppendError;
+use crate::range::ack::{Ack, Forks, Issued, Pending, Share};
+use crate::range::primary::{Batch, Phase, Progress, Told};
+use crate::types::{Offset, Partition};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// What a client knows of a batch of its own.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Known {
+    /// Not sent on the present connection.
+    Unsent,
+    /// Sent, and no answer.
+    Sent,
+    /// Stored at this offset.
+    Acknowledged(Offset),
+    /// It will never know more.
+    GivenUp,
+}
+
+/// See the module head.
+pub(super) struct Client {
+    pub(super) number: usize,
+    pub(super) kind: ClientKind,
+    pub(super) known: SmallVec<[Known; 4]>,
+    /// The node at the connection's other end.
+    pub(super) node: Option<usize>,
+    /// Requests that were sent and not read, oldest first.
+    pub(super) socket: VecDeque<u8>,
+    /// Requests that the node has numbered.
+    pub(super) pending: Vec<(u8, Pending)>,
+    /// How often it connected.
+    pub(super) connections: u8,
+}
+
+impl Client {
+    pub(super) fn new(number: usize, kind: ClientKind) -> Client {
+        Client {
+            number,
+            kind,
+            known: (0..kind.batches).map(|_| Known::Unsent).collect(),
+            node: None,
+            socket: VecDeque::new(),
+            pending: Vec::new(),
+            connections: 0,
+        }
+    }
+
+    pub(super) fn fork(&self, forks: &mut Forks) -> Client {
+        Client {
+            number: self.number,
+            kind: self.kind,
+            known: self.known.clone(),
+            node: self.node,
+            socket: self.socket.clone(),
+            pending: self.pending.iter().map(|(batch, pending)| (*batch, pending.fork(forks))).collect(),
+            connections: self.connections,
+        }
+    }
+
+    pub(super) fn identify(&self, into: &mut impl Hasher) {
+        (&self.known, self.node, &self.socket).hash(into);
+        self.pending.iter().for_each(|(batch, _)| batch.hash(into));
+    }
+
+    /// What tells a batch from all others; its timestamp.
+    pub(super) fn id(&self, batch: u8) -> i64 {
+        (self.number as i64 + 1) * 10 + i64::from(batch)
+    }
+
+    pub(super) fn done(&self) -> bool {
+        self.known.iter().all(|known| matches!(known, Known::Acknowledged(_) | Known::GivenUp))
+    }
+
+    fn batch(&self, batch: u8) -> Batch {
+        let idempotent = self.kind.idempotent;
+        let head = BatchHead {
+            base_offset: 0,
+            batch_length: 49,
+            magic: 2,
+            crc: 0,
+            attributes: 0,
+            last_offset_delta: 0,
+            base_timestamp: self.id(batch),
+            max_timestamp: 1,
+            producer_id: if idempotent { self.number as i64 + 100 } else { -1 },
+            producer_epoch: if idempotent { 0 } else { -1 },
+            base_sequence: if idempotent { i32::from(batch) } else { -1 },
+            record_count: 1,
+        };
+        Batch { partition: self.kind.partition, head, bytes: Bytes::from_static(&[0; BATCH_HEAD_LEN]) }
+    }
+
+    /// The connection is gone: answers that were not told never will be.
+    pub(super) fn disconnect(&mut self) {
+        self.node = None;
+        self.socket.clear();
+        self.pending.clear();
+        let after = if self.kind.idempotent { Known::Unsent } else { Known::GivenUp };
+        for known in self.known.iter_mut().filter(|known| **known == Known::Sent) {
+            *known = after;
+        }
+    }
+}
+
+impl World {
+    /// A client connects to the node that leads its partition and sends all that it has no answer of.
+    pub(super) fn connect(&mut self, client: usize) -> Option<()> {
+        let partition = self.clients[client].kind.partition;
+        let leader = self.range_of(partition).primary()?.node;
+        let client = &mut self.clients[client];
+        if client.node.is_some() || !client.known.contains(&Known::Unsent) {
+            return None;
+        }
+        client.node = Some(usize::try_from(leader.0).ok()?);
+        for (batch, known) in client.known.iter_mut().enumerate().filter(|(_, k)| **k == Known::Unsent) {
+            *known = Known::Sent;
+            client.socket.push_back(batch as u8);
+        }
+        Some(())
+    }
+
+    /// The node reads a connection's next request and numbers it, if it can.
+    pub(super) fn read_request(&mut self, at: usize) -> Option<()> {
+        let client = &self.clients[at];
+        let (node, batch) = (client.node?, *client.socket.front()?);
+        let one = client.batch(batch);
+        let Some(head) = self.nodes[node].head_of(one.partition) else {
+            self.clients[at].socket.pop_front();
+            self.refused(at, batch, &AppendError::NotLeader { leader: None });
+            return Some(());
+        };
+        if head.phase() == Phase::Between {
+            return None;
+        }
+        let ack = Arc::<Ack>::default();
+        let items = std::iter::once((&one, Share::New(&ack, 0)));
+        let mut outcome = None;
+        match head.clone().issue(items, |_, told| outcome = Some(told), 0) {
+            Progress::Part(_) => return None,
+            Progress::All => {}
+        }
+        let client = &mut self.clients[at];
+        client.socket.pop_front();
+        match outcome? {
+            Told::Waits(issued) => client.pending.push((batch, Pending::new(vec![issued], ack))),
+            Told::Known(issued) => self.told(at, batch, issued),
+        }
+        Some(())
+    }
+
+    /// Answers that are known reach their clients.
+    pub(super) fn answers(&mut self) {
+        for at in 0..self.clients.len() {
+            let mut n = 0;
+            while let Some((batch, pending)) = self.clients[at].pending.get_mut(n) {
+                let batch = *batch;
+                let Some(outcome) = pending.try_take() else {
+                    n += 1;
+                    continue;
+                };
+                self.clients[at].pending.remove(n);
+                outcome.into_iter().for_each(|issued| self.told(at, batch, issued));
+            }
+        }
+    }
+
+    fn told(&mut self, at: usize, batch: u8, issued: Issued) {
+        match issued {
+            Issued::Ok { base_offset, .. } => {
+                self.clients[at].known[usize::from(batch)] = Known::Acknowledged(base_offset);
+            }
+            Issued::Err(error) => self.refused(at, batch, &error),
+        }
+    }
+
+    fn refused(&mut self, at: usize, batch: u8, error: &AppendError) {
+        if let AppendError::OutOfOrderSequence { got, .. } = error {
+            let partition = self.clients[at].kind.partition;
+            let stored = |before: u8| self.stored(partition, self.clients[at].id(before)).is_some();
+            if (0..batch).all(stored) {
+                self.broken =
+                    Some(format!("client {at}: false 45 for sequence {got}: all before it is stored"));
+            }
+            self.clients[at].known[usize::from(batch)] = Known::GivenUp;
+        }
+        let client = &mut self.clients[at];
+        if !client.kind.idempotent {
+            client.known[usize::from(batch)] = Known::GivenUp;
+        }
+        client.disconnect();
+    }
+
+    /// Offset of a batch that is recorded, or would be by a seal now.
+    pub(super) fn stored(&self, partition: Partition, id: i64) -> Option<Offset> {
+        self.recorded(partition).into_iter().find(|(found, _)| *found == id).map(|(_, offset)| offset)
+    }
+}

@@ -1,0 +1,201 @@
+//! What may happen next.
+
+use super::Scope;
+use super::control::Way;
+use super::world::{PARTITIONS, World};
+use crate::range::primary::Phase;
+use crate::reshard::driver::Step as DriverStep;
+use crate::types::{LogletId, RangeId};
+use std::collections::BTreeSet;
+
+/// One thing that happens; numbers are those of nodes, clients, places of primaries.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Connect(usize),
+    Read(usize),
+    GiveUp(usize),
+    Arrive(LogletId, u64),
+    Answer(LogletId, u64),
+    Begin,
+    Abort(usize),
+    TakeUp(usize),
+    Drive(usize, Way),
+    DriveFails(usize),
+    Follow(usize),
+    LateArrives(usize),
+    RollStops(usize, usize),
+    RollRecords(usize, Way),
+    RollCalledOff(usize),
+    RollRead(usize),
+    Restart(usize),
+    TakeOver(usize, RangeId),
+    TakeoverRecords(usize, Way),
+    Delete(usize, usize),
+    Retain(usize, usize),
+}
+
+impl World {
+    pub(super) fn steps(&self, scope: &Scope) -> Vec<Step> {
+        // A connection is made at once: nothing that happens before it matters to it, save where it goes.
+        if let Some(client) = (0..self.clients.len()).find(|client| self.must_connect(*client)) {
+            return vec![Step::Connect(client)];
+        }
+        let mut steps = Vec::new();
+        for (at, client) in self.clients.iter().enumerate() {
+            if !client.socket.is_empty() {
+                steps.push(Step::Read(at));
+            }
+            if self.budget.timeouts > 0 && !(client.socket.is_empty() && client.pending.is_empty()) {
+                steps.push(Step::GiveUp(at));
+            }
+        }
+        for (loglet, leaf) in &self.leaves {
+            let most = if scope.reorder { usize::MAX } else { 1 };
+            steps.extend(leaf.underway.keys().take(most).map(|first| Step::Arrive(*loglet, *first)));
+            steps.extend(leaf.answers.keys().map(|first| Step::Answer(*loglet, *first)));
+        }
+        if self.budget.reshards > 0 {
+            steps.push(Step::Begin);
+        }
+        steps.extend((0..self.late.len()).map(Step::LateArrives));
+        for node in 0..self.nodes.len() {
+            self.steps_of(node, scope, &mut steps);
+        }
+        steps
+    }
+
+    fn must_connect(&self, client: usize) -> bool {
+        let client = &self.clients[client];
+        let leader = self.range_of(client.kind.partition).primary();
+        let alive = leader.is_some_and(|leader| (0..self.nodes.len()).any(|node| self.me(node) == leader));
+        client.node.is_none() && alive && client.known.contains(&super::clients::Known::Unsent)
+    }
+
+    fn steps_of(&self, node: usize, scope: &Scope, steps: &mut Vec<Step>) {
+        match &self.drivers[node] {
+            None if self.running().is_some() && !self.busy(node) => {
+                steps.push(Step::TakeUp(node));
+                if self.budget.aborts > 0 {
+                    steps.push(Step::Abort(node));
+                }
+            }
+            None => {}
+            Some(process) => {
+                let step = process.driver.step();
+                match step {
+                    DriverStep::Record(_) | DriverStep::Abort { .. } => {
+                        steps.extend(self.ways().map(|way| Step::Drive(node, way)));
+                    }
+                    _ => steps.push(Step::Drive(node, Way::Answered)),
+                }
+                if matches!(step, DriverStep::Drain(_) | DriverStep::Seal(_)) && self.budget.failing > 0 {
+                    steps.push(Step::DriveFails(node));
+                }
+            }
+        }
+        steps.push(Step::Follow(node));
+        if self.budget.restarts > 0 {
+            steps.push(Step::Restart(node));
+        }
+        let here = &self.nodes[node];
+        for at in 0..here.heads.len() {
+            if self.budget.rolls > 0 && !self.busy(node) {
+                steps.push(Step::RollStops(node, at));
+            }
+            if self.budget.deletes > 0 {
+                steps.push(Step::Delete(node, at));
+            }
+            if scope.deletes > 0 {
+                steps.push(Step::Retain(node, at));
+            }
+        }
+        if let Some(rolling) = here.rolling {
+            if rolling.sent {
+                steps.push(Step::RollRead(node));
+            } else {
+                steps.extend(self.ways().map(|way| Step::RollRecords(node, way)));
+            }
+            steps.push(Step::RollCalledOff(node));
+        }
+        match here.takeover {
+            Some(_) => steps.extend(self.ways().map(|way| Step::TakeoverRecords(node, way))),
+            None if self.busy(node) => {}
+            None => steps.extend(self.takeovers(node, scope).into_iter().map(|r| Step::TakeOver(node, r))),
+        }
+    }
+
+    /// Ranges that a node may take over: whose incarnation is gone, whose primary here takes no more writes, and as often
+    /// as is allowed those of a node that lives.
+    fn takeovers(&self, node: usize, scope: &Scope) -> BTreeSet<RangeId> {
+        let may = |range: &&std::sync::Arc<crate::control::state::Range>| {
+            let Some(open) = range.open() else { return false };
+            if open.primary == self.me(node) {
+                let head = self.nodes[node].head(range.id);
+                let blocked = head.is_some_and(|head| {
+                    head.active().0 == open.loglet && matches!(head.phase(), Phase::Blocked(_))
+                });
+                return scope.rolls_away && blocked;
+            }
+            let alive = (0..self.nodes.len()).any(|other| self.me(other) == open.primary);
+            let same_node = open.primary.node == self.me(node).node;
+            same_node || self.budget.failovers > 0 || (!alive && scope.failovers > 0)
+        };
+        let active = self.topic().live_ranges();
+        active
+            .filter(|range| range.state == crate::control::state::RangeState::Active)
+            .filter(may)
+            .map(|r| r.id)
+            .collect()
+    }
+
+    /// The state after a step; `None` where it changes nothing.
+    pub(super) fn after(&self, step: Step, scope: &Scope) -> Option<World> {
+        let mut next = self.fork();
+        next.make(step, scope)?;
+        next.send();
+        next.answers();
+        Some(next)
+    }
+
+    fn make(&mut self, step: Step, scope: &Scope) -> Option<()> {
+        match step {
+            Step::Connect(client) => self.connect(client),
+            Step::Read(client) => self.read_request(client),
+            Step::GiveUp(client) => {
+                self.budget.timeouts -= 1;
+                self.clients[client].disconnect();
+                Some(())
+            }
+            Step::Arrive(loglet, first) => {
+                let answered = self.has_writer(loglet);
+                self.leaf(loglet)?.arrive(first, answered)
+            }
+            Step::Answer(loglet, first) => self.answer(loglet, first),
+            Step::Begin => self.begin(),
+            Step::Abort(node) => self.abort(node),
+            Step::TakeUp(node) => self.take_up(node),
+            Step::Drive(node, way) => self.drive(node, way, false, scope),
+            Step::DriveFails(node) => self.drive(node, Way::Answered, true, scope),
+            Step::Follow(node) => self.follow(node, scope),
+            Step::LateArrives(n) => self.late_arrives(n),
+            Step::RollStops(node, at) => self.roll_stops(node, at),
+            Step::RollRecords(node, way) => self.roll_records(node, way, scope),
+            Step::RollCalledOff(node) => self.roll_called_off(node),
+            Step::RollRead(node) => self.roll_read(node),
+            Step::Restart(node) => self.restart(node),
+            Step::TakeOver(node, range) => {
+                let open = self.topic().ranges.get(&range)?.open()?.primary;
+                let alive = (0..self.nodes.len()).any(|other| self.me(other) == open);
+                if alive && open != self.me(node) {
+                    self.budget.failovers -= 1;
+                }
+                self.take_over(node, range)
+            }
+            Step::TakeoverRecords(node, way) => self.takeover_records(node, way, scope),
+            Step::Delete(node, at) => self.delete_records(node, at),
+            Step::Retain(node, at) => self.retain(node, at),
+        }
+    }
+}
+
+const _: () = assert!(PARTITIONS == 2, "clients and splits are made for two");

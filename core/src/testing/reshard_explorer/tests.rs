@@ -1,0 +1,144 @@
+//! Runs that hold, and runs that must fail: one for each rule that is broken on purpose, in a world that holds without.
+//!
+//! `cargo test -p rangeway-core --lib reshard_explorer -- --nocapture` prints sizes and traces.
+
+use super::explore::{Outcome, explore};
+use super::{ClientKind, Scope};
+use crate::testing::Mutant;
+use crate::testing::mutant::switched::with_broken;
+
+const fn plain(partition: i32, batches: u8) -> ClientKind {
+    ClientKind { partition, idempotent: false, batches }
+}
+
+const fn idempotent(partition: i32, batches: u8) -> ClientKind {
+    ClientKind { partition, idempotent: true, batches }
+}
+
+const ONE: &[ClientKind] = &[idempotent(0, 1)];
+const TWO: &[ClientKind] = &[idempotent(0, 2)];
+const PLAIN: &[ClientKind] = &[plain(0, 2)];
+const NONE: &[ClientKind] = &[];
+
+/// A split of a range with a producer of two batches; a drain or seal may fail.
+const SPLIT: Scope = Scope {
+    ranges: 1,
+    nodes: 1,
+    clients: TWO,
+    window: 3,
+    reshards: 1,
+    aborts: 0,
+    rolls: 0,
+    restarts: 0,
+    failovers: 0,
+    lost: 0,
+    late: 0,
+    timeouts: 0,
+    failing: 1,
+    deletes: 0,
+    rolls_away: false,
+    spread: false,
+    reorder: false,
+    states_max: 30_000,
+};
+const PLAIN_SPLIT: Scope = Scope { clients: PLAIN, ..SPLIT };
+const SPLIT_AGAIN: Scope = Scope { clients: ONE, timeouts: 1, ..SPLIT };
+const REORDER: Scope = Scope { clients: ONE, reorder: true, ..SPLIT };
+const MERGE: Scope = Scope { ranges: 2, clients: ONE, timeouts: 1, ..SPLIT };
+const SICK_MERGE: Scope = Scope { ranges: 2, clients: ONE, failing: 3, ..SPLIT };
+const ROLL: Scope =
+    Scope { clients: ONE, reshards: 0, rolls: 1, late: 1, failing: 0, rolls_away: true, ..SPLIT };
+const LOST_ROLL: Scope = Scope { late: 0, lost: 1, ..ROLL };
+const ROLL_AND_ABORT: Scope =
+    Scope { clients: NONE, reshards: 1, rolls: 1, aborts: 1, failing: 0, rolls_away: true, ..SPLIT };
+const ABORT: Scope = Scope { clients: ONE, aborts: 1, rolls_away: true, ..SPLIT };
+const LATE: Scope =
+    Scope { clients: ONE, aborts: 1, reshards: 2, late: 1, failing: 0, rolls_away: true, ..SPLIT };
+const RESTART: Scope = Scope { clients: ONE, restarts: 1, failing: 0, ..SPLIT };
+const FAILOVER: Scope = Scope { clients: ONE, nodes: 2, reshards: 0, failovers: 1, failing: 0, ..SPLIT };
+const SPREAD: Scope = Scope { clients: NONE, nodes: 2, failing: 0, spread: true, ..SPLIT };
+const TWO_DRIVERS: Scope = Scope { clients: ONE, nodes: 2, failing: 0, ..SPLIT };
+const RETAIN: Scope = Scope { clients: ONE, deletes: 1, failing: 0, ..SPLIT };
+
+/// Explores a world that holds, and the same with each of these rules broken, which must be found.
+fn check(name: &str, scope: Scope, mutants: &[Mutant]) {
+    match explore(scope) {
+        Outcome::Holds { states, steps } => println!("{name}: holds, {states} states, {steps} steps"),
+        Outcome::Capped { states, depth } => println!("{name}: holds {depth} steps deep, {states} states"),
+        Outcome::Broken { rule, trace, states } => {
+            panic!("{name}: {rule}, {states} states, {} steps:\n{}", trace.len(), trace.join("\n"));
+        }
+    }
+    for mutant in mutants {
+        match with_broken(Some(*mutant), || explore(scope)) {
+            Outcome::Broken { rule, trace, states } => {
+                println!("  {mutant:?}: {} steps, {states} states, {rule}: {}", trace.len(), trace.join(" "));
+            }
+            other => panic!("{name}: {mutant:?} is not found: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_split_keeps_every_batch_and_its_end_is_recorded_after_the_drain() {
+    check("split", SPLIT, &[Mutant::OpenBeforeRecord, Mutant::ReshardEndMeasured]);
+}
+
+#[test]
+fn batches_without_a_producer_are_not_appended_twice() {
+    check("split, plain", PLAIN_SPLIT, &[Mutant::BlindReappend]);
+}
+
+#[test]
+fn a_batch_sent_again_is_known_to_the_child_and_answered_when_it_is_durable() {
+    check("split, again", SPLIT_AGAIN, &[Mutant::SplitForgetsProducers, Mutant::DuplicateInFlight]);
+    check("merge, again", MERGE, &[Mutant::MergeForgetsProducers]);
+}
+
+#[test]
+fn nothing_is_acknowledged_before_the_first_checkpoint() {
+    check("split, reordered", REORDER, &[Mutant::CheckpointNotAwaited]);
+}
+
+#[test]
+fn a_merge_that_is_given_up_leaves_both_ranges_writable() {
+    check("merge, sick", SICK_MERGE, &[Mutant::AbortForgetsFence]);
+    check("abort", ABORT, &[]);
+}
+
+#[test]
+fn a_roll_records_what_was_drained_and_waits_for_its_answer() {
+    check("roll, late", ROLL, &[Mutant::RollBeforeDrain]);
+    check("roll, lost", LOST_ROLL, &[Mutant::ResumeUnanswered]);
+    check("roll and abort", ROLL_AND_ABORT, &[Mutant::IntentKeepsVersion]);
+}
+
+#[test]
+fn a_command_that_comes_late_changes_nothing() {
+    check("late", LATE, &[Mutant::CloseUnversioned, Mutant::IntentDoesNotBlock]);
+}
+
+#[test]
+fn a_restart_amid_a_split_reissues_nothing() {
+    check("restart", RESTART, &[Mutant::EmptyFoldsBlank, Mutant::EpochFromFold]);
+}
+
+#[test]
+fn a_takeover_fences_for_ever_and_leads_under_a_new_epoch() {
+    check("failover", FAILOVER, &[Mutant::EpochKept, Mutant::FenceLifted]);
+}
+
+#[test]
+fn children_are_opened_by_those_who_lead_them() {
+    check("children elsewhere", SPREAD, &[Mutant::OnlyDriverOpens]);
+}
+
+#[test]
+fn two_drivers_close_once() {
+    check("two drivers", TWO_DRIVERS, &[]);
+}
+
+#[test]
+fn a_parent_stays_until_its_children_have_checkpoints() {
+    check("retention", RETAIN, &[Mutant::DroppedTooEarly]);
+}
