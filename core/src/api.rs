@@ -384,6 +384,11 @@ impl Api {
         self.node.range_stats(topic)
     }
 
+    /// What is, or would be, split or merged by load now, and why; `None` for unknown and internal topics.
+    pub fn reshard_advice(&self, topic: TopicId) -> Option<ReshardAdvice> {
+        self.node.reshard_advice(topic)
+    }
+
     /// Splits a range before partition `at`; `None`: where its stored bytes are halved. Producers and consumers go on.
     /// Answers when it is done, or after 30 s with an operation that still runs and goes on.
     ///
@@ -502,6 +507,15 @@ pub struct OperationView {
     pub started_at: i64,
     /// Broker ms; the start's time while it runs.
     pub ended_at: i64,
+}
+
+/// What load says of a topic's ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReshardAdvice {
+    /// Whether it is done: `off`, `advise`, `on`.
+    pub mode: String,
+    /// A sentence for each range, figures in it.
+    pub lines: Vec<String>,
 }
 
 /// What a split or merge would do.

@@ -289,6 +289,11 @@ fn admin_commands_print_tables_or_the_body_and_exit_with_1_on_refusal() {
     assert_eq!(text(&described.stdout).trim_end(), body);
     let explained = node.admin(&["ranges", "explain", "orders"]);
     assert!(text(&explained.stdout).contains("partitions 0 to 2"), "{explained:?}");
+    assert!(text(&explained.stdout).contains("by load (rangeway.reshard): advise."), "{explained:?}");
+    assert!(
+        text(&explained.stdout).contains("the target is 32.0 MiB/s or 50,000 records/s."),
+        "{explained:?}"
+    );
 
     let refused = node.admin(&["topics", "describe", "none"]);
     assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), ""));

@@ -146,7 +146,7 @@ pub(super) fn items(value: &str) -> Vec<&str> {
     value.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
 }
 
-fn one_of(value: &str, words: &[&str]) -> Result<(), String> {
+pub(super) fn one_of(value: &str, words: &[&str]) -> Result<(), String> {
     if words.contains(&value.trim()) {
         return Ok(());
     }

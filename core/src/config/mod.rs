@@ -4,6 +4,7 @@
 
 pub mod broker;
 pub mod node;
+pub mod reshard;
 pub mod topic;
 
 mod kind;

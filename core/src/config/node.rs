@@ -1,6 +1,7 @@
 //! A node's settings: one row each, from which come the struct, its defaults, parsing and the documentation.
 
-use super::kind::{Kind, drive, flag};
+use super::kind::{Kind, drive, flag, one_of};
+use super::reshard::{MODES, ReshardMode};
 use super::{ConfigError, invalid, nearest};
 use crate::drive::spec::DriveExpr;
 
@@ -17,8 +18,16 @@ pub const SIZE_MIN: i64 = 64 * KIB;
 const SIZE: Kind = Kind::Bytes { min: SIZE_MIN, max: 1 << 50 };
 const SIZE_IN_MEMORY: Kind = Kind::Bytes { min: SIZE_MIN, max: 64 * GIB };
 const FRAME: Kind = Kind::Bytes { min: SIZE_MIN, max: i32::MAX as i64 };
-const COUNT: Kind = Kind::Int { min: 1, max: 1_000_000 };
+pub(super) const COUNT: Kind = Kind::Int { min: 1, max: 1_000_000 };
 const PERIOD: Kind = Kind::Millis { min: 1, max: i64::MAX };
+
+pub(super) const RATE: Kind = Kind::Long { min: 0, max: i64::MAX };
+pub(super) const RESHARD_BYTES: Kind = Kind::Bytes { min: 0, max: i64::MAX };
+/// At three quarters of the target what was split would soon be merged again.
+pub(super) const MERGE_BELOW: Kind = Kind::Int { min: 0, max: 75 };
+pub(super) const WINDOW: Kind = Kind::Millis { min: 100, max: DAY };
+pub(super) const COOL_DOWN: Kind = Kind::Millis { min: 0, max: 30 * DAY };
+pub(super) const CHANGES: Kind = Kind::Int { min: 1, max: 100 };
 
 /// One setting of a node.
 #[derive(Copy, Clone, Debug)]
@@ -91,6 +100,26 @@ node_config! {
         "Drive expression of topics that have none of their own: disk, memory, quorum(2, write=2), striped(2, disk).";
     "ranges.initial" ranges_initial: Option<u32> = None, COUNT,
         "Ranges that a new topic starts with, at most one per partition. auto: one per live node.";
+    "reshard" reshard: ReshardMode = ReshardMode::Advise, Kind::Choice(MODES),
+        "Whether ranges are split and merged by load: off, advise (what would be done is logged and explained) or on. Topics may say otherwise (rangeway.reshard), also for all that follows.";
+    "reshard.bytes.per.second" reshard_bytes_per_second: u64 = 32 * MIB as u64, RESHARD_BYTES,
+        "A range that gets more bytes per second is split; 0: any.";
+    "reshard.records.per.second" reshard_records_per_second: u64 = 50_000, RATE,
+        "A range that gets more records per second is split; 0: any.";
+    "reshard.stored.bytes" reshard_stored_bytes: u64 = 0, RESHARD_BYTES,
+        "A range that stores more bytes is split; 0: any.";
+    "reshard.merge.below.percent" reshard_merge_below_percent: u32 = 40, MERGE_BELOW,
+        "Two neighbouring ranges are merged while together they reach less than this part of every target; 0: never.";
+    "reshard.window.ms" reshard_window_ms: i64 = 30 * SECOND, WINDOW,
+        "Load is judged over so long. A shorter burst splits nothing, a shorter lull merges nothing.";
+    "reshard.cool.down.ms" reshard_cool_down_ms: i64 = MINUTE, COOL_DOWN,
+        "A range that was split or merged stays as it is for so long.";
+    "reshard.ranges.min" reshard_ranges_min: Option<u32> = None, COUNT,
+        "Merges leave a topic at least so many ranges. auto: as many as a new topic starts with.";
+    "reshard.ranges.max" reshard_ranges_max: u32 = 256, COUNT,
+        "Splits give a topic at most so many ranges.";
+    "reshard.changes.max" reshard_changes_max: u32 = 1, CHANGES,
+        "Splits and merges of a topic at a time, at most.";
     "segment.roll.bytes" segment_roll_bytes: u64 = GIB as u64, SIZE,
         "A range's segment is closed and the next one opened at this size. Topics may say otherwise (segment.bytes).";
     "segment.roll.ms" segment_roll_ms: i64 = 7 * DAY, PERIOD,
@@ -170,6 +199,11 @@ impl NodeConfig {
         self.journal_bytes.unwrap_or((4 * GIB as u64).min(disk / 20)).max(2 * self.extent_bytes)
     }
 
+    /// `reshard.ranges.min` on one node.
+    pub fn reshard_ranges_min_of(&self) -> u32 {
+        self.reshard_ranges_min.or(self.ranges_initial).unwrap_or(1)
+    }
+
     /// `disk.reserve.bytes` on a disk of this size.
     pub fn disk_reserve_bytes_of(&self, disk: u64) -> u64 {
         self.disk_reserve_bytes.unwrap_or((256 * MIB as u64).max(disk / 50))
@@ -211,6 +245,16 @@ number_values!(i16, i32, u32, i64, u64);
 impl Value for bool {
     fn read(_: Kind, text: &str) -> Result<bool, String> {
         flag(text)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for ReshardMode {
+    fn read(_: Kind, text: &str) -> Result<ReshardMode, String> {
+        ReshardMode::of(text).ok_or_else(|| one_of(text, MODES).err().unwrap_or_default())
     }
 
     fn show(&self) -> String {

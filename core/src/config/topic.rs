@@ -2,7 +2,10 @@
 //! says so in its row, and so in its documentation.
 
 use super::kind::{Kind, drive, flag, items};
-use super::node::{NodeConfig, SIZE_MIN};
+use super::node::{
+    CHANGES, COOL_DOWN, COUNT, MERGE_BELOW, NodeConfig, RATE, RESHARD_BYTES, SIZE_MIN, WINDOW,
+};
+use super::reshard::{MODES, ReshardConfig, ReshardMode};
 use super::{ConfigError, invalid, nearest};
 use crate::drive::spec::DriveExpr;
 use std::collections::BTreeMap;
@@ -207,6 +210,26 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
         "Whether files are preallocated."),
     key(DRIVE, "", Kind::Drive, Default::Node(|n| n.drive.to_string()), Effect::Used,
         "Drive expression of segments opened from here on: where records are written and how many copies there are."),
+    key("rangeway.reshard", "", Kind::Choice(MODES), Default::Node(|n| n.reshard.to_string()), Effect::Used,
+        "Whether ranges are split and merged by load: off, advise (what would be done is logged and explained) or on."),
+    key("rangeway.reshard.bytes.per.second", "", RESHARD_BYTES, Default::Node(|n| n.reshard_bytes_per_second.to_string()), Effect::Used,
+        "A range that gets more bytes per second is split; 0: any."),
+    key("rangeway.reshard.changes.max", "", CHANGES, Default::Node(|n| n.reshard_changes_max.to_string()), Effect::Used,
+        "Splits and merges of the topic at a time, at most."),
+    key("rangeway.reshard.cool.down.ms", "", COOL_DOWN, Default::Node(|n| n.reshard_cool_down_ms.to_string()), Effect::Used,
+        "A range that was split or merged stays as it is for so long."),
+    key("rangeway.reshard.merge.below.percent", "", MERGE_BELOW, Default::Node(|n| n.reshard_merge_below_percent.to_string()), Effect::Used,
+        "Two neighbouring ranges are merged while together they reach less than this part of every target; 0: never."),
+    key("rangeway.reshard.ranges.max", "", COUNT, Default::Node(|n| n.reshard_ranges_max.to_string()), Effect::Used,
+        "Splits give the topic at most so many ranges."),
+    key("rangeway.reshard.ranges.min", "", COUNT, Default::Node(|n| n.reshard_ranges_min_of().to_string()), Effect::Used,
+        "Merges leave the topic at least so many ranges."),
+    key("rangeway.reshard.records.per.second", "", RATE, Default::Node(|n| n.reshard_records_per_second.to_string()), Effect::Used,
+        "A range that gets more records per second is split; 0: any."),
+    key("rangeway.reshard.stored.bytes", "", RESHARD_BYTES, Default::Node(|n| n.reshard_stored_bytes.to_string()), Effect::Used,
+        "A range that stores more bytes is split; 0: any."),
+    key("rangeway.reshard.window.ms", "", WINDOW, Default::Node(|n| n.reshard_window_ms.to_string()), Effect::Used,
+        "Load is judged over so long."),
     key("remote.log.copy.disable", "", Kind::Bool, Default::Fixed("false"), NO_TIERING,
         "Whether copying to tiered storage is paused."),
     key("remote.log.delete.on.disable", "", Kind::Bool, Default::Fixed("false"), NO_TIERING,
@@ -305,6 +328,8 @@ pub struct TopicConfig {
     pub timestamp_after_max_ms: i64,
     /// The topic's own drive expression.
     pub drive: Option<DriveExpr>,
+    /// Splits and merges by load.
+    pub reshard: ReshardConfig,
 }
 
 impl TopicConfig {
@@ -319,6 +344,8 @@ impl TopicConfig {
             key.kind.number(&value).map_err(|why| invalid(name, &value, why))
         };
         let fits = |name: &'static str, max: i64| number(name).map(|n| n.clamp(0, max));
+        let count = |name: &'static str| number(name).map(|n| n.max(0).unsigned_abs());
+        let small = |name: &'static str| count(name).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         let own_segment_bytes = explicit.contains_key("segment.bytes");
         let drive = explicit.get(DRIVE).map(|value| drive(value).map_err(|why| invalid(DRIVE, value, why)));
         let appended = explicit.get("message.timestamp.type").is_some_and(|t| t.trim() == "LogAppendTime");
@@ -338,6 +365,21 @@ impl TopicConfig {
             timestamp_before_max_ms: number("message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: number("message.timestamp.after.max.ms")?,
             drive: drive.transpose()?,
+            reshard: ReshardConfig {
+                mode: match explicit.get("rangeway.reshard") {
+                    Some(word) => ReshardMode::of(word).unwrap_or(node.reshard),
+                    None => node.reshard,
+                },
+                bytes_per_second: count("rangeway.reshard.bytes.per.second")?,
+                records_per_second: count("rangeway.reshard.records.per.second")?,
+                stored_bytes: count("rangeway.reshard.stored.bytes")?,
+                merge_below_percent: small("rangeway.reshard.merge.below.percent")?,
+                window_ms: number("rangeway.reshard.window.ms")?,
+                cool_down_ms: number("rangeway.reshard.cool.down.ms")?,
+                ranges_min: small("rangeway.reshard.ranges.min")?,
+                ranges_max: small("rangeway.reshard.ranges.max")?,
+                changes_max: small("rangeway.reshard.changes.max")?,
+            },
         })
     }
 }
@@ -406,6 +448,28 @@ mod tests {
         ] {
             assert_eq!(refused(name, value), error);
         }
+    }
+
+    #[test]
+    fn resharding_is_the_topics_own_over_the_nodes() {
+        let mut node = NodeConfig::default();
+        let of = |node: &NodeConfig, pairs| TopicConfig::new(&explicit(pairs), node).unwrap().reshard;
+        let default = of(&node, &[]);
+        assert_eq!((default.mode, default.bytes_per_second), (ReshardMode::Advise, 32 << 20));
+        assert_eq!((default.ranges_min, default.ranges_max, default.changes_max), (1, 256, 1));
+        node.set("ranges.initial", "3").unwrap();
+        node.set("reshard", "off").unwrap();
+        node.set("reshard.window.ms", "10s").unwrap();
+        let inherited = of(&node, &[]);
+        assert_eq!(
+            (inherited.mode, inherited.ranges_min, inherited.window_ms),
+            (ReshardMode::Off, 3, 10_000)
+        );
+        let own = of(&node, &[("rangeway.reshard", "on"), ("rangeway.reshard.stored.bytes", "7")]);
+        assert_eq!((own.mode, own.stored_bytes, own.window_ms), (ReshardMode::On, 7, 10_000));
+        assert!(refused("rangeway.reshard", "yes").ends_with("String must be one of: off, advise, on"));
+        assert!(refused("rangeway.reshard.merge.below.percent", "80").ends_with("no more than 75"));
+        assert!(node.set("reshard", "auto").unwrap_err().to_string().contains("off, advise, on"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Background work of a node: rolls, checkpoints, retention, ranges on dead drives. Decisions are pure functions of
+//! Background work of a node: rolls, checkpoints, retention, ranges on dead drives, load. Decisions are pure functions of
 //! `range::retention` and `range::fold`; this loop looks and obeys.
 
 use super::Inner;
@@ -32,6 +32,7 @@ pub(super) async fn run(node: Arc<Inner>) {
             }
         }
         node.relieve();
+        node.balance();
         if roll_away_due {
             node.resume_operations().await;
         }

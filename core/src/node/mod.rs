@@ -3,6 +3,7 @@
 //! Owns the wiring and the drivers; decisions are in the pure modules below. Must not know clients.
 
 mod append;
+mod balance;
 mod catalog;
 mod lineage;
 mod maintain;
@@ -170,6 +171,7 @@ pub(crate) struct Inner {
     pub(super) rolls: AtomicU64,
     pub(super) dropped: AtomicU64,
     reshards: reshard::Reshards,
+    balance: balance::Balance,
     /// Background work; awaited at the stop.
     tasks: TaskTracker,
     /// What of appends is parked.
@@ -288,6 +290,15 @@ impl Inner {
             vec![],
             count(&reshards.longest_us) / 1e6,
         );
+        let (splits, merges) = self.balance.advised();
+        let (split, merge) = (vec![("kind", "split".to_owned())], vec![("kind", "merge".to_owned())]);
+        for (kind, advised, begun) in
+            [(split, splits, &self.balance.splits), (merge, merges, &self.balance.merges)]
+        {
+            let help = "Splits and merges that are advised by load, and not done";
+            add("reshard_advice", help, false, kind.clone(), advised as f64);
+            add("reshard_decisions_total", "Splits and merges begun by load", true, kind, count(begun));
+        }
         let running = self.control.read().operations.values().filter(|o| !o.state.is_over()).count();
         add("reshards_running", "Splits and merges under way", false, vec![], running as f64);
         for disk in self.storage.disks() {

@@ -84,6 +84,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         parking: Default::default(),
         seal_passes: Default::default(),
         reshards: Default::default(),
+        balance: Default::default(),
         tasks: Default::default(),
     });
     // Said at the start, not at the first topic: nothing would be served with it.

@@ -1,3 +1,4 @@
+mod balance;
 mod lineage;
 mod parking;
 mod reshard;

@@ -200,7 +200,7 @@ impl Plan<'_> {
                 continue;
             }
             let (left, right) = (&views[i], &views[i + 1]);
-            let ids = format!("{} and {}", left.info.id, right.info.id);
+            let ids = format!("Ranges {} and {}", left.info.id.0, right.info.id.0);
             let said = format!(
                 "{ids} got {} together at most, below {} % of {}",
                 shown(together),
@@ -215,7 +215,7 @@ impl Plan<'_> {
                     self.changes_left -= 1;
                     self.ranges -= 1;
                     let action = Action::Merge { left: left.info.id, right: right.info.id };
-                    let why = format!("{said}; they become one range.");
+                    let why = format!("{said}; one range is enough for them.");
                     self.verdicts[i] = Some(Verdict::Does(Decision { action, why }));
                     self.verdicts[i + 1] = Some(Verdict::WithLeft);
                 }
@@ -267,25 +267,26 @@ impl View<'_> {
         ];
         let above = measures.into_iter().filter(|(is, target, ..)| 0 < *target && target <= is);
         let (is, target, show, over) = above.max_by_key(|(is, target, ..)| permille(*is, *target))?;
-        let (id, permille) = (self.info.id, permille(is, target));
+        let (id, permille) = (self.info.id.0, permille(is, target));
         let percent = permille / 10;
-        let said = format!("{id} has {}{over}, {percent} % of the target of {}", show(is), show(target));
+        let said =
+            format!("Range {id} has {}{over}, {percent} % of the target of {}", show(is), show(target));
         Some(Excess { permille, said })
     }
 
     /// Why it must not be changed now.
     fn refuses_change(&self) -> Option<String> {
         if let Some(why) = self.info.busy {
-            return Some(format!("{} {why}", self.info.id));
+            return Some(format!("range {} {why}", self.info.id.0));
         }
         let age = self.now_ms.saturating_sub(self.info.made_at);
         if age < self.policy.cool_down_ms {
-            let (id, age, all) = (self.info.id, age.max(0) / 1000, self.policy.cool_down_ms / 1000);
-            return Some(format!("{id} was made {age} s ago, and stays as it is for {all} s"));
+            let (id, age, all) = (self.info.id.0, age.max(0) / 1000, self.policy.cool_down_ms / 1000);
+            return Some(format!("range {id} was made {age} s ago, and stays as it is for {all} s"));
         }
         if self.load.measured_ms < self.policy.window_ms {
-            let (id, is, all) = (self.info.id, self.load.measured_ms / 1000, self.policy.window_ms / 1000);
-            return Some(format!("{id} was measured for {is} of {all} s"));
+            let (id, is, all) = (self.info.id.0, self.load.measured_ms / 1000, self.policy.window_ms / 1000);
+            return Some(format!("range {id} was measured for {is} of {all} s"));
         }
         None
     }
@@ -300,7 +301,10 @@ impl View<'_> {
         let whole = shares.iter().fold(Counts::default(), |sum, counts| sum.plus(*counts));
         if whole == Counts::default() || shares.len() != span.count() {
             let at = span.first.saturating_add(i32::try_from(span.count() / 2).unwrap_or(0));
-            return Ok((at, format!("split in the middle, at partition {at}, since no partition gets more")));
+            return Ok((
+                at,
+                format!("a split in the middle, at partition {at}, since no partition gets more"),
+            ));
         }
         let levels = self.levels();
         let share = |counts: Counts| {
@@ -327,7 +331,7 @@ impl View<'_> {
             ));
         }
         let at = span.first.saturating_add(i32::try_from(index).unwrap_or(0));
-        Ok((at, format!("split at partition {at}, which leaves {} % on the busier side", busier / 10)))
+        Ok((at, format!("a split at partition {at} leaves {} % on the busier side", busier / 10)))
     }
 
     /// How near bytes and records are to their targets, in thousandths; not both 0.
@@ -343,10 +347,10 @@ impl View<'_> {
 
     /// Nothing is to be done.
     fn quiet(&self) -> String {
-        let (id, mean, seconds) = (self.info.id, shown(self.load.mean), self.load.measured_ms / 1000);
+        let (id, mean, seconds) = (self.info.id.0, shown(self.load.mean), self.load.measured_ms / 1000);
         let stored = bytes(self.load.stored_bytes);
         format!(
-            "{id} got {mean} over {seconds} s and stores {stored}; the target is {}.",
+            "Range {id} got {mean} over {seconds} s and stores {stored}; the target is {}.",
             self.policy.targets()
         )
     }

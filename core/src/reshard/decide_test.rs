@@ -58,7 +58,7 @@ fn a_hot_range_is_split_where_its_load_is_halved() {
         &policy(),
         &[(
             Action::Split { range: RangeId(3), at: 6 },
-            "r3 has 41.0 MiB/s over 30 s, 128 % of the target of 32.0 MiB/s; split at partition 6, which leaves 73 % on the busier side.",
+            "Range 3 has 41.0 MiB/s over 30 s, 128 % of the target of 32.0 MiB/s; a split at partition 6 leaves 73 % on the busier side.",
         )],
     );
 }
@@ -76,7 +76,7 @@ fn records_count_like_bytes_and_decide_where_they_are_nearer_to_their_target() {
         &policy(),
         &[(
             Action::Split { range: RangeId(0), at: 1 },
-            "r0 has 100,000 records/s over 30 s, 200 % of the target of 50,000 records/s; split at partition 1, which leaves 70 % on the busier side.",
+            "Range 0 has 100,000 records/s over 30 s, 200 % of the target of 50,000 records/s; a split at partition 1 leaves 70 % on the busier side.",
         )],
     );
 }
@@ -91,7 +91,7 @@ fn a_range_of_one_partition_is_never_split_and_says_so() {
         &policy(),
         &[(
             keep(0),
-            "r0 has 50.0 MiB/s over 30 s, 156 % of the target of 32.0 MiB/s; not split: it is one partition, which is never cut; a striped drive widens it.",
+            "Range 0 has 50.0 MiB/s over 30 s, 156 % of the target of 32.0 MiB/s; not split: it is one partition, which is never cut; a striped drive widens it.",
         )],
     );
 }
@@ -103,7 +103,7 @@ fn a_partition_that_gets_nearly_all_is_not_worth_a_split() {
         &policy(),
         &[(
             keep(0),
-            "r0 has 50.0 MiB/s over 30 s, 156 % of the target of 32.0 MiB/s; not split: any cut leaves 98 % on one side, since one partition gets most of it.",
+            "Range 0 has 50.0 MiB/s over 30 s, 156 % of the target of 32.0 MiB/s; not split: any cut leaves 98 % on one side, since one partition gets most of it.",
         )],
     );
 }
@@ -118,7 +118,7 @@ fn a_range_above_its_size_is_split_in_the_middle_where_nothing_is_appended() {
         &policy,
         &[(
             Action::Split { range: RangeId(0), at: 2 },
-            "r0 has 3.0 GiB stored, 300 % of the target of 1.0 GiB stored; split in the middle, at partition 2, since no partition gets more.",
+            "Range 0 has 3.0 GiB stored, 300 % of the target of 1.0 GiB stored; a split in the middle, at partition 2, since no partition gets more.",
         )],
     );
 }
@@ -131,11 +131,11 @@ fn cold_neighbours_become_one_and_the_third_waits() {
         &[
             (
                 Action::Merge { left: RangeId(0), right: RangeId(1) },
-                "r0 and r1 got 4.0 MiB/s, 4 records/s together at most, below 40 % of 32.0 MiB/s or 50,000 records/s; they become one range.",
+                "Ranges 0 and 1 got 4.0 MiB/s, 4 records/s together at most, below 40 % of 32.0 MiB/s or 50,000 records/s; one range is enough for them.",
             ),
             (
                 keep(2),
-                "r2 got 2.0 MiB/s, 2 records/s over 30 s and stores 0 B; the target is 32.0 MiB/s or 50,000 records/s.",
+                "Range 2 got 2.0 MiB/s, 2 records/s over 30 s and stores 0 B; the target is 32.0 MiB/s or 50,000 records/s.",
             ),
         ],
     );
@@ -148,7 +148,7 @@ fn a_busy_second_keeps_neighbours_apart_and_a_burst_splits_nothing() {
     left.1.mean.bytes = 40 * MIB;
     let quiet = |id: u32, mib: u64| {
         let why = "0 B; the target is 32.0 MiB/s or 50,000 records/s.";
-        format!("r{id} got {mib}.0 MiB/s, 1 records/s over 30 s and stores {why}")
+        format!("Range {id} got {mib}.0 MiB/s, 1 records/s over 30 s and stores {why}")
     };
     check(&[left, right], &policy(), &[(keep(0), &quiet(0, 40)), (keep(1), &quiet(1, 1))]);
 }
@@ -166,10 +166,10 @@ fn every_reason_to_leave_a_hot_range_alone_is_said() {
     };
     assert_eq!(
         said(&|info, _, _| info.made_at = NOW - 37_000),
-        "r0 was made 37 s ago, and stays as it is for 60 s."
+        "range 0 was made 37 s ago, and stays as it is for 60 s."
     );
-    assert_eq!(said(&|_, load, _| load.measured_ms = 12_000), "r0 was measured for 12 of 30 s.");
-    assert_eq!(said(&|info, _, _| info.busy = Some("is being split")), "r0 is being split.");
+    assert_eq!(said(&|_, load, _| load.measured_ms = 12_000), "range 0 was measured for 12 of 30 s.");
+    assert_eq!(said(&|info, _, _| info.busy = Some("is being split")), "range 0 is being split.");
     assert_eq!(said(&|_, _, p| p.ranges_max = 1), "the topic has 1 ranges, the most it may have.");
     assert_eq!(said(&|_, _, p| p.changes_max = 0), "0 split or merge at a time, others come first.");
 }
@@ -187,9 +187,9 @@ fn every_reason_to_leave_cold_neighbours_alone_is_said() {
     };
     assert_eq!(
         said(&|info, _, _| info.made_at = NOW - 1000),
-        "r1 was made 1 s ago, and stays as it is for 60 s."
+        "range 1 was made 1 s ago, and stays as it is for 60 s."
     );
-    assert_eq!(said(&|_, load, _| load.measured_ms = 0), "r1 was measured for 0 of 30 s.");
+    assert_eq!(said(&|_, load, _| load.measured_ms = 0), "range 1 was measured for 0 of 30 s.");
     assert_eq!(said(&|_, _, p| p.ranges_min = 2), "the topic has 2 ranges, the fewest it may have.");
     assert_eq!(said(&|_, _, p| p.merge_below_percent = 0), "", "merging is off");
     let off = |p: &mut Policy| (p.bytes_per_second, p.records_per_second) = (0, 0);
@@ -258,7 +258,7 @@ proptest! {
         }).collect();
         let all: Vec<RangeId> = layout.ranges.iter().map(|info| info.id).collect();
         prop_assert_eq!(&named, &all, "each range once, in order");
-        prop_assert!(decisions.iter().all(|d| d.why.starts_with('r') && d.why.ends_with('.')));
+        prop_assert!(decisions.iter().all(|d| d.why.starts_with('R') && d.why.ends_with('.')));
         let (mut ranges, mut changes) = (all.len(), 0);
         for decision in &decisions {
             let of = |id: RangeId| layout.ranges.iter().position(|info| info.id == id).expect("is there");

@@ -40,7 +40,11 @@ pub async fn explain(
     let last_reshard = last.map(|view| operations::description(api, view));
     let look =
         Look { topic: &topic, ranges: &ranges, last_reshard: last_reshard.as_ref(), now_ms: api.now_ms() };
-    let lines = sentences(look);
+    let mut lines = sentences(look);
+    if let Some(advice) = api.reshard_advice(id) {
+        lines.push(format!("Splits and merges by load (rangeway.reshard): {}.", advice.mode));
+        lines.extend(advice.lines);
+    }
     Ok(Json(RangesExplained { topic: name, ranges, last_reshard, lines }))
 }
 
