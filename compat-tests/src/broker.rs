@@ -3,8 +3,7 @@
 //! It can be stopped, killed at any instant, and started again on the same data and the same ports.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -218,16 +217,14 @@ impl Broker {
 
     /// Body of an HTTP GET, such as `/metrics`. Errors also when the status is not 200.
     pub fn http_get(&self, path: &str) -> Result<String> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.second_port));
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("an HTTP answer without a head")?;
-        let status = head.lines().next().unwrap_or_default();
-        ensure!(status.split(' ').nth(1) == Some("200"), "GET {path}: {status}");
-        Ok(body.to_owned())
+        let (status, body) = crate::http::call(self.http_address(), "GET", path, "")?;
+        ensure!(status == 200, "GET {path}: {status} {body}");
+        Ok(body)
+    }
+
+    /// Where its HTTP door is, over all restarts.
+    pub fn http_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.second_port))
     }
 
     /// The program, for commands that work on stopped data.

@@ -5,11 +5,13 @@
 //! Must not know: anything of the broker's inside; it is a process with two ports, a data directory and a log.
 
 pub mod broker;
+pub mod http;
 pub mod judge;
 pub mod load;
 pub mod member;
 pub mod payload;
 pub mod ports;
+pub mod reshard;
 pub mod skip;
 pub mod storm;
 pub mod suite;

@@ -62,6 +62,10 @@ pub struct Shared {
     pub acked: AtomicU64,
     /// Records read by consumers.
     pub read: AtomicU64,
+    /// Batches that were answered with an error which a client tries again after.
+    pub refused: AtomicU64,
+    /// Times that group members joined.
+    pub joins: AtomicU64,
     /// Bytes that each producer sends in a second at most.
     pub rate: u64,
     /// No new batches: flush and end.
@@ -90,6 +94,8 @@ impl Shared {
             in_flight: AtomicI64::new(0),
             acked: AtomicU64::new(0),
             read: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            joins: AtomicU64::new(0),
             rate,
             draining: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
@@ -366,6 +372,7 @@ impl<'a> Producer<'a> {
                     if RETRIABLE.contains(&code)
                         || code == OUT_OF_ORDER_SEQUENCE && refused.contains(&place) =>
                 {
+                    self.shared.refused.fetch_add(1, Ordering::Relaxed);
                     refused.insert(place);
                     left.push(batch);
                 }

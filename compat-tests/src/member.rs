@@ -123,6 +123,7 @@ impl<'a> Member<'a> {
             self.check("JoinGroup", response.error_code)?;
             self.id = response.member_id;
             self.generation = response.generation_id;
+            self.shared.joins.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             return self.sync(connection, response.leader == self.id);
         }
         bail!("JoinGroup asked for a member id {TRIES_MAX} times")

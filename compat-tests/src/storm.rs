@@ -18,6 +18,7 @@ use crate::judge::{self, Fault, Kind, Log, Stored};
 use crate::load::{Producer, Reader, Shared, Topic, parts};
 use crate::member::Member;
 use crate::payload::{Place, identify};
+use crate::reshard::{Resharder, Reshards};
 use crate::wire::{self, Connection, FETCH_VERSION, FetchFrom};
 
 const FAULTS_SHOWN: usize = 40;
@@ -27,10 +28,15 @@ const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 const READERS: u64 = 2;
 const ALIVE_MS_MAX: u64 = 1_200;
+/// How long a kill waits for a split or merge to fall into, and how far into it at most.
+const AIM_LIMIT: Duration = Duration::from_millis(500);
+const RESHARD_US_MAX: u64 = 20_000;
+/// Where the groups' state is: its ranges split and merge like any.
+const GROUPS_TOPIC: &str = "__groups";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Counters of the broker's work that a storm shows, by metric name; the first ones must move, as [`required`] says.
-pub const WORK: [(&str, &str); 8] = [
+pub const WORK: [(&str, &str); 11] = [
     ("segments rolled", "rangeway_segment_rolls_total"),
     ("checkpoints", "rangeway_checkpoints_total"),
     ("extents recycled", "rangeway_extents_recycled_total"),
@@ -39,6 +45,9 @@ pub const WORK: [(&str, &str); 8] = [
     ("extents rewritten", "rangeway_extents_rewritten_total"),
     ("bytes rewritten", "rangeway_rewritten_bytes_total"),
     ("duplicates answered", "rangeway_duplicate_batches_total"),
+    ("splits done", "rangeway_range_splits_total"),
+    ("merges done", "rangeway_range_merges_total"),
+    ("splits and merges finished after a start", "rangeway_reshards_resumed_total"),
 ];
 
 /// How many of [`WORK`] a storm of so many kills must have come to: a short one writes too little to free or rewrite an extent.
@@ -85,6 +94,17 @@ pub struct Plan {
     pub require_roll: bool,
     /// Run `rangeway verify` on the data at the end.
     pub verify: bool,
+    /// Split and merge ranges all the while.
+    pub reshard: Option<Reshard>,
+}
+
+/// Splits and merges during a storm.
+#[derive(Copy, Clone, Debug)]
+pub struct Reshard {
+    /// So many at least are done before the end.
+    pub least: u64,
+    /// Pause between two of them at most, ms.
+    pub pause_ms: u64,
 }
 
 /// What came out.
@@ -104,6 +124,16 @@ pub struct Summary {
     pub read: u64,
     /// Records of plain producers that are stored again, since a kill came between storing and acknowledging.
     pub repeated: u64,
+    /// Kills that fell while a split or merge was asked for and not answered.
+    pub in_reshard: u32,
+    /// Splits and merges that were answered as done, and without an answer.
+    pub reshards: (u64, u64),
+    /// Pauses of the answered ones, ms: half of them, 99 of 100, all stay within.
+    pub pauses: [f64; 3],
+    /// Most active ranges of a topic.
+    pub ranges_max: u64,
+    /// Answers that made a client try again, and joins of the group member.
+    pub disturbed: (u64, u64),
     /// The broker's counters of [`WORK`], summed over all its lives.
     pub work: BTreeMap<&'static str, f64>,
     /// What the judge says.
@@ -129,6 +159,17 @@ impl fmt::Display for Summary {
             "{} records acknowledged, {} read, {} of plain producers stored again",
             self.acked, self.read, self.repeated
         )?;
+        if self.reshards != (0, 0) {
+            let ((done, unanswered), [half, most, all]) = (self.reshards, self.pauses);
+            writeln!(
+                f,
+                "{done} splits and merges answered, {unanswered} cut off ({} kills inside), up to {} ranges of a topic",
+                self.in_reshard, self.ranges_max
+            )?;
+            writeln!(f, "pause: median {half:.1} ms, p99 {most:.1} ms, longest {all:.1} ms")?;
+        }
+        let (refused, joins) = self.disturbed;
+        writeln!(f, "{refused} batches refused and sent again, {joins} joins of the group member")?;
         writeln!(f, "recovery: median {:?}, longest {:?}", at(50), at(100))?;
         for (name, count) in &self.work {
             writeln!(f, "{name}: {count}")?;
@@ -160,6 +201,7 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
         connection.create_topic(&topic.name, topic.partitions, &topic.configs)?;
     }
     let mut summary = Summary::default();
+    let reshards = Reshards::default();
     let open = thread::scope(|threads| -> Result<usize> {
         let mut producers = Vec::new();
         for number in 0..plan.producers {
@@ -174,7 +216,15 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
         }
         let member = Member::new(&shared, "storm");
         threads.spawn(|| member.run());
-        let raged = rage(plan, broker, &shared, &mut summary);
+        if let Some(reshard) = plan.reshard {
+            let mut topics: Vec<String> =
+                shared.topics.iter().filter(|t| t.partitions > 1).map(|t| t.name.clone()).collect();
+            topics.push(GROUPS_TOPIC.to_owned());
+            let resharder =
+                Resharder::new(broker.http_address(), topics, &reshards, plan.seed, reshard.pause_ms);
+            threads.spawn(|| resharder.run(|| shared.draining.load(Ordering::Acquire)));
+        }
+        let raged = rage(plan, broker, &shared, &reshards, &mut summary);
         shared.draining.store(true, Ordering::Release);
         let asked = Instant::now();
         while raged.is_ok()
@@ -210,6 +260,18 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
         shared.reader_error()
     );
     count_work(broker, &mut summary.work)?;
+    if let Some(wrong) = reshards.wrong() {
+        bail!("a wrong answer to a split or merge: {wrong}");
+    }
+    let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Acquire);
+    summary.reshards = (count(&reshards.done), count(&reshards.unanswered));
+    summary.ranges_max = count(&reshards.ranges_max);
+    summary.pauses = [50, 99, 100].map(|share| reshards.pause(share));
+    summary.disturbed = (count(&shared.refused), count(&shared.joins));
+    if let (Some(reshard), 0) = (plan.reshard, plan.kills) {
+        ensure!(summary.reshards.0 >= reshard.least, "too few splits and merges\n{summary}");
+        ensure!(summary.disturbed == (0, 1), "clients were disturbed\n{summary}");
+    }
     let mut history = shared.history();
     if let Some(producer) = history.idle_producer() {
         bail!("producer {producer} never had a record acknowledged");
@@ -253,13 +315,29 @@ fn topics() -> Vec<Topic> {
 }
 
 /// Kills and restarts as often as planned; the broker serves when this returns.
-fn rage(plan: &Plan, broker: &mut Broker, shared: &Shared, summary: &mut Summary) -> Result<()> {
+fn rage(
+    plan: &Plan,
+    broker: &mut Broker,
+    shared: &Shared,
+    reshards: &Reshards,
+    summary: &mut Summary,
+) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(plan.seed);
+    let least = plan.reshard.map_or(0, |reshard| reshard.least);
+    while summary.kills == 0 && plan.kills == 0 && reshards.done.load(Ordering::Acquire) < least {
+        await_progress(broker, shared)?;
+        looks_right(shared, reshards)?;
+    }
     while summary.kills < plan.kills {
         await_progress(broker, shared)?;
         thread::sleep(Duration::from_millis(random.u64(..ALIVE_MS_MAX)));
         count_work(broker, &mut summary.work)?;
         thread::sleep(Duration::from_millis(random.u64(..25)));
+        let aimed = plan.reshard.is_some() && random.u8(..4) > 0;
+        if aimed {
+            aim(reshards, &mut random);
+        }
+        summary.in_reshard += u32::from(reshards.under_way.load(Ordering::Acquire));
         let in_flight = strike(broker, shared, summary)?;
         let again = summary.kills < plan.kills && random.u8(..4) == 0;
         if again {
@@ -284,8 +362,27 @@ fn rage(plan: &Plan, broker: &mut Broker, shared: &Shared, summary: &mut Summary
             println!("{faults} faults so far; the storm ends here");
             return Ok(());
         }
+        looks_right(shared, reshards)?;
     }
     await_progress(broker, shared)
+}
+
+/// Waits until a split or merge is under way and a random part of it is over.
+fn aim(reshards: &Reshards, random: &mut fastrand::Rng) {
+    let began = Instant::now();
+    while !reshards.under_way.load(Ordering::Acquire) && began.elapsed() < AIM_LIMIT {
+        thread::sleep(Duration::from_micros(100));
+    }
+    thread::sleep(Duration::from_micros(random.u64(..RESHARD_US_MAX)));
+}
+
+fn looks_right(shared: &Shared, reshards: &Reshards) -> Result<()> {
+    if let Some(wrong) = reshards.wrong() {
+        bail!("a wrong answer to a split or merge: {wrong}");
+    }
+    let history = shared.history();
+    ensure!(history.faults().is_empty(), "{:?}", history.faults().first().map(ToString::to_string));
+    Ok(())
 }
 
 fn strike(broker: &mut Broker, shared: &Shared, summary: &mut Summary) -> Result<i64> {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rangeway_compat_tests::broker::Kind;
-use rangeway_compat_tests::storm::{self, Plan};
+use rangeway_compat_tests::storm::{self, Plan, Reshard};
 
 /// Kills a broker under load at random instants, restarts it, and checks that nothing acknowledged was lost, doubled,
 /// reordered or renumbered.
@@ -28,6 +28,12 @@ struct Arguments {
     /// Fail when no segment was rolled or no checkpoint written; from 50 kills on, no extent recycled or rewritten either
     #[arg(long)]
     require_roll: bool,
+    /// Split and merge ranges all the while; with --kills 0 until so many are done, and then no client may notice anything
+    #[arg(long, value_name = "LEAST", num_args = 0..=1, default_missing_value = "1")]
+    reshard: Option<u64>,
+    /// Pause between two splits or merges at most, ms
+    #[arg(long, default_value_t = 30)]
+    reshard_pause_ms: u64,
     /// Leave out `rangeway verify` at the end
     #[arg(long)]
     no_verify: bool,
@@ -54,6 +60,7 @@ fn main() -> ExitCode {
         settings,
         require_roll: arguments.require_roll,
         verify: !arguments.no_verify,
+        reshard: arguments.reshard.map(|least| Reshard { least, pause_ms: arguments.reshard_pause_ms }),
     };
     println!("seed {}", plan.seed);
     match storm::run(&plan) {

@@ -20,6 +20,7 @@ fn nothing_acknowledged_is_lost_doubled_or_reordered_over_eight_kills() {
         settings: small_sizes(kind),
         require_roll: kind == Kind::Rangeway,
         verify: true,
+        reshard: None,
     };
     let summary = run(&plan).unwrap();
     println!("{summary}");

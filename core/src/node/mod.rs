@@ -277,6 +277,13 @@ impl Inner {
         add("range_merges_total", "Merges done", true, vec![], count(&reshards.merges));
         add("reshards_aborted_total", "Splits and merges given up", true, vec![], count(&reshards.aborted));
         add(
+            "reshards_resumed_total",
+            "Splits and merges that an earlier start had begun, finished at this one",
+            true,
+            vec![],
+            count(&reshards.resumed),
+        );
+        add(
             "reshard_pause_seconds_total",
             "Time in which ranges took no appends while they were split or merged",
             true,

@@ -37,6 +37,8 @@ pub(super) struct Reshards {
     pub(super) splits: AtomicU64,
     pub(super) merges: AtomicU64,
     pub(super) aborted: AtomicU64,
+    /// Begun by an earlier start or driver, and finished.
+    pub(super) resumed: AtomicU64,
     /// Sum of all pauses, µs.
     pub(super) paused_us: AtomicU64,
     pub(super) longest_us: AtomicU64,
@@ -327,13 +329,16 @@ impl Inner {
         for (head, before) in work.heads.iter().zip(&work.ranges) {
             let recorded = topic.ranges.get(&before.id).ok_or("a parent is gone")?;
             let (tail, degraded) = recorded_end(recorded, before);
-            if let (Some(last), Some(tail)) = (head.segments().last(), tail) {
+            let open = before.open().map(|open| open.loglet);
+            let segments = head.segments();
+            let last = segments.last().filter(|last| Some(last.loglet) == open);
+            if let (Some(last), Some(tail)) = (last, tail) {
                 last.seal(tail);
             }
             states.push(self.ended_state(work, head, topic, recorded).await?);
             ends.push((tail.unwrap_or_default(), degraded));
         }
-        let lists: Vec<Arc<Vec<Arc<Segment>>>> = work.heads.iter().map(|head| head.segments()).collect();
+        let lists = self.ended_segments(work, topic)?;
         let config = work.runtime.config.load();
         let mut children = Vec::with_capacity(created.len());
         for id in created {
@@ -373,6 +378,19 @@ impl Inner {
         done.fetch_add(1, Ordering::Relaxed);
         let paused_ms = pause.as_secs_f64() * 1000.0;
         tracing::info!(topic = %work.runtime.name, operation = %work.operation.kind, ?created, paused_ms, "done");
+    }
+
+    /// The parents' segments, all sealed: those that their primaries hold, where these are whole.
+    fn ended_segments(&self, work: &Work, topic: &Topic) -> Result<Vec<Arc<Vec<Arc<Segment>>>>, String> {
+        if work.driver.all_drained() {
+            return Ok(work.heads.iter().map(|head| head.segments()).collect());
+        }
+        let list = |before: &Arc<Range>| {
+            let recorded = topic.ranges.get(&before.id).ok_or("a parent is gone")?;
+            let own = self.sealed_segments(recorded, None)?;
+            self.history(topic, recorded, own).map(Arc::new)
+        };
+        work.ranges.iter().map(list).collect()
     }
 
     /// What a parent ended with: from memory after a complete drain, since it equals the fold then, else folded.

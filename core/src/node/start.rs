@@ -21,6 +21,7 @@ use futures_util::StreamExt;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -290,6 +291,7 @@ impl Inner {
         let Reply::Operation { state: OperationState::Done { created } } = reply else {
             return Err("not the answer of a split or merge".to_owned());
         };
+        self.reshards.resumed.fetch_add(1, Ordering::Relaxed);
         tracing::info!(operation = %operation.kind, topic = %topic.name, ?created, "finished at the start");
         let state = self.control.read();
         let topic = state.topics.get(&operation.topic).ok_or("the topic is gone")?;

@@ -133,11 +133,11 @@ async fn producers_and_readers_notice_nothing_while_ranges_split_and_merge() {
     let mut sequences = [0i32; PARTITIONS as usize];
     for round in 0..3u64 {
         let stop = Arc::new(AtomicBool::new(false));
+        let count = Arc::new(AtomicI64::new(0));
         let reshards = {
-            let (api, stop) = (node.api(), stop.clone());
+            let (api, stop, count) = (node.api(), stop.clone(), count.clone());
             tokio::spawn(async move {
                 let mut rng = Rng::new(round + 1);
-                let mut done = 0;
                 while !stop.load(Ordering::Relaxed) {
                     let ranges: Vec<_> =
                         api.range_stats(id).into_iter().filter(|r| r.state == "active").collect();
@@ -148,17 +148,17 @@ async fn producers_and_readers_notice_nothing_while_ranges_split_and_merge() {
                         _ => api.split(id, ranges[at].id, None).await,
                     };
                     assert_eq!(outcome.expect("possible").state, "done");
-                    done += 1;
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
-                done
             })
         };
         let producers: Vec<_> = (0..PARTITIONS)
             .map(|p| {
                 let api = node.api();
-                let (from, lane) = (sequences[p as usize], Lane::default());
+                let (from, lane, count) = (sequences[p as usize], Lane::default(), count.clone());
                 tokio::spawn(async move {
-                    for i in (from..from + 60).step_by(3) {
+                    let mut i = from;
+                    while i < from + 60 || count.load(Ordering::Relaxed) < 8 {
                         let mut flying = Vec::new();
                         for n in i..i + 3 {
                             let one = batch(p, 1, Some((9 + i64::from(p), 0, n)), 1, &format!("{p}/{n}"));
@@ -167,26 +167,59 @@ async fn producers_and_readers_notice_nothing_while_ranges_split_and_merge() {
                         for (n, pending) in flying {
                             assert_eq!(base(&pending.wait().await.batches[0]), i64::from(n));
                         }
+                        i += 3;
                     }
+                    i
                 })
             })
             .collect();
-        let read = Arc::new(AtomicI64::new(0));
-        for producer in producers {
-            producer.await.expect("every append succeeds");
+        for (p, producer) in producers.into_iter().enumerate() {
+            sequences[p] = producer.await.expect("every append succeeds");
         }
         stop.store(true, Ordering::Relaxed);
-        let reshards = reshards.await.expect("every split and merge succeeds");
-        assert!(reshards > 3, "{reshards} splits and merges");
+        reshards.await.expect("every split and merge succeeds");
         for p in 0..PARTITIONS {
-            sequences[p as usize] += 60;
             let expected: Vec<(i64, Vec<u8>)> =
                 (0..sequences[p as usize]).map(|n| (i64::from(n), format!("{p}/{n}").into_bytes())).collect();
             assert_eq!(read_all(&node, id, p, 0).await, expected);
-            read.fetch_add(expected.len() as i64, Ordering::Relaxed);
         }
         node.crash().await;
         node = Node::start(options(&[dir.path()], &small())).await.expect("starts again");
+    }
+    node.stop().await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_ranges_go_when_all_have_passed_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = [("retention.check.ms", "50"), ("extent.bytes", "64KiB"), ("segment.roll.bytes", "64KiB")];
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts");
+    let id = topic(&node, "t", 2, &[("retention.ms", "-1")]).await;
+    let api = node.api();
+    for i in 0..4 {
+        append(&node, id, (0..2).map(|p| batch(p, 1, None, 1, &format!("{p}/{i}"))).collect()).await;
+    }
+    done(&api.split(id, 0, None).await.expect("split"), &[0], &[1, 2]);
+    append(&node, id, (0..2).map(|p| batch(p, 1, None, 1, &format!("{p}/4"))).collect()).await;
+    let known = |id: u32| node.api().range_stats(id_of(&node)).iter().any(|r| r.id == id);
+    fn id_of(node: &Node) -> TopicId {
+        *node.api().catalog().by_id.keys().next().expect("a topic")
+    }
+    api.delete_records(TopicPartition { topic: id, partition: 0 }, Some(4)).await.expect("deleted");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(known(0), "partition 1 still has records in it");
+    assert_eq!(read_all(&node, id, 1, 0).await.len(), 5);
+    api.delete_records(TopicPartition { topic: id, partition: 1 }, Some(4)).await.expect("deleted");
+    let until = soon();
+    while known(0) {
+        assert!(Instant::now() < until, "the closed range stays");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(api);
+    node.crash().await;
+    let node = Node::start(options(&[dir.path()], &set)).await.expect("starts again");
+    for p in 0..2 {
+        assert_eq!(read_all(&node, id, p, 4).await, [(4, format!("{p}/4").into_bytes())]);
+        assert_eq!(base(&append(&node, id, vec![batch(p, 1, None, 1, "next")]).await[0]), 5);
     }
     node.stop().await;
 }

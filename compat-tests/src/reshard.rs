@@ -1,0 +1,182 @@
+//! Splits and merges without rest, through the broker's HTTP door, while clients and kills go on.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::http;
+
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+const NOT_FOUND: u16 = 404;
+const CONFLICT: u16 = 409;
+const UNAVAILABLE: u16 = 503;
+
+/// What a storm of splits and merges came to.
+#[derive(Debug, Default)]
+pub struct Reshards {
+    /// One is asked for and not answered.
+    pub under_way: AtomicBool,
+    /// Answered as done.
+    pub done: AtomicU64,
+    /// Answered as under way or closed by another one, by a broker that had finished an earlier one meanwhile.
+    pub busy: AtomicU64,
+    /// Without an answer: the broker was killed.
+    pub unanswered: AtomicU64,
+    /// Most active ranges of a topic that were seen.
+    pub ranges_max: AtomicU64,
+    /// Longest pause that was answered, µs.
+    pub longest_pause_us: AtomicU64,
+    pauses: Mutex<Vec<f64>>,
+    wrong: Mutex<Option<String>>,
+}
+
+impl Reshards {
+    /// The first answer that should not have come.
+    pub fn wrong(&self) -> Option<String> {
+        self.wrong.lock().ok().and_then(|wrong| wrong.clone())
+    }
+
+    /// The pause, in ms, that `share` per cent of all stay within.
+    pub fn pause(&self, share: usize) -> f64 {
+        let mut pauses = self.pauses.lock().map(|pauses| pauses.clone()).unwrap_or_default();
+        pauses.sort_by(f64::total_cmp);
+        pauses.get(pauses.len().saturating_sub(1) * share / 100).copied().unwrap_or(0.0)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Range {
+    id: u32,
+    first: i32,
+    last: i32,
+    state: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Operation {
+    state: String,
+    paused_ms: Option<f64>,
+}
+
+/// Splits and merges random ranges of some topics until it is told to stop.
+#[derive(Debug)]
+pub struct Resharder<'a> {
+    http: SocketAddr,
+    topics: Vec<String>,
+    counts: &'a Reshards,
+    random: fastrand::Rng,
+    /// Between two of them at most, ms.
+    pause_ms: u64,
+}
+
+impl<'a> Resharder<'a> {
+    /// One for these topics.
+    pub fn new(
+        http: SocketAddr,
+        topics: Vec<String>,
+        counts: &'a Reshards,
+        seed: u64,
+        pause_ms: u64,
+    ) -> Self {
+        Self { http, topics, counts, random: fastrand::Rng::with_seed(seed), pause_ms }
+    }
+
+    /// Goes on until `stopped`; what a kill breaks is begun anew.
+    pub fn run(mut self, stopped: impl Fn() -> bool) {
+        while !stopped() {
+            match self.one() {
+                Ok(()) => thread::sleep(Duration::from_millis(self.random.u64(..=self.pause_ms))),
+                Err(error) => {
+                    if let Some(wrong) = error.downcast_ref::<Wrong>()
+                        && let Ok(mut first) = self.counts.wrong.lock()
+                    {
+                        first.get_or_insert(wrong.0.clone());
+                    }
+                    thread::sleep(RETRY_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn one(&mut self) -> Result<()> {
+        let topic = self.random.choice(&self.topics).context("a topic")?.clone();
+        let (status, body) = http::call(self.http, "GET", &format!("/api/v1/topics/{topic}/ranges"), "")?;
+        if status != 200 {
+            bail!("{status}");
+        }
+        let mut ranges: Vec<Range> = serde_json::from_str(&body)?;
+        ranges.retain(|range| range.state == "active");
+        ranges.sort_by_key(|range| range.first);
+        self.counts.ranges_max.fetch_max(ranges.len() as u64, Ordering::Relaxed);
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let at = self.random.usize(..ranges.len());
+        // Many ranges merge sooner, few split sooner: the number wanders over all that is possible.
+        let partitions = ranges.last().map_or(1, |range| range.last + 1);
+        let merge = self.random.i32(..=partitions) < ranges.len() as i32;
+        let (path, body) = match (merge, ranges.get(at + 1)) {
+            (true, Some(right)) => (
+                format!("/api/v1/topics/{topic}/ranges/merge"),
+                format!(r#"{{"ranges":[{},{}]}}"#, ranges[at].id, right.id),
+            ),
+            _ if ranges[at].first == ranges[at].last => return Ok(()),
+            _ => {
+                let point = self.random.i32(ranges[at].first + 1..=ranges[at].last);
+                (
+                    format!("/api/v1/topics/{topic}/ranges/{}/split", ranges[at].id),
+                    format!(r#"{{"at":{point}}}"#),
+                )
+            }
+        };
+        self.counts.under_way.store(true, Ordering::Release);
+        let answer = http::call(self.http, "POST", &path, &body);
+        self.counts.under_way.store(false, Ordering::Release);
+        let Ok((status, answer)) = answer else {
+            self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
+            bail!("no answer");
+        };
+        self.judge(status, &answer, &format!("{path} {body}"))
+    }
+
+    fn judge(&self, status: u16, answer: &str, asked: &str) -> Result<()> {
+        match status {
+            200 => {
+                let operation: Operation =
+                    serde_json::from_str(answer).map_err(|e| Wrong(format!("{asked}: {e} in {answer}")))?;
+                if operation.state != "done" {
+                    return Err(Wrong(format!("{asked}: {answer}")).into());
+                }
+                self.counts.done.fetch_add(1, Ordering::Relaxed);
+                if let (Some(ms), Ok(mut pauses)) = (operation.paused_ms, self.counts.pauses.lock()) {
+                    pauses.push(ms);
+                    self.counts.longest_pause_us.fetch_max((ms * 1000.0) as u64, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            // What was read is old by now; or the node stops or starts.
+            CONFLICT | NOT_FOUND | UNAVAILABLE => {
+                self.counts.busy.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(Wrong(format!("{asked}: {status} {answer}")).into()),
+        }
+    }
+}
+
+/// An answer that no kill explains.
+#[derive(Debug)]
+struct Wrong(String);
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
