@@ -5,7 +5,7 @@ use std::time::Duration;
 use kafka_protocol::messages::ProduceRequest;
 use rangeway_compat_tests::broker::{Broker, Kind};
 use rangeway_compat_tests::payload::{Place, RecordId, record};
-use rangeway_compat_tests::storm::{Plan, run, small_sizes};
+use rangeway_compat_tests::storm::{Plan, Reshard, run, small_sizes};
 use rangeway_compat_tests::wire::{self, Connection, PRODUCE_VERSION};
 
 #[test]
@@ -26,6 +26,41 @@ fn nothing_acknowledged_is_lost_doubled_or_reordered_over_eight_kills() {
     println!("{summary}");
     assert!(summary.faults.is_empty(), "{summary}");
     assert!(summary.in_flight.iter().any(|n| *n > 0), "no kill met an append in flight: {summary}");
+}
+
+fn with_reshards(kills: u32, seed: u64, least: u64) -> Plan {
+    Plan {
+        kind: Kind::Rangeway,
+        seed,
+        kills,
+        producers: 4,
+        rate: 1_000_000,
+        settings: small_sizes(Kind::Rangeway),
+        require_roll: false,
+        verify: true,
+        reshard: Some(Reshard { least, pause_ms: 20 }),
+    }
+}
+
+#[test]
+fn clients_notice_nothing_while_ranges_split_and_merge() {
+    if Kind::from_env() == Kind::Reference {
+        return;
+    }
+    let summary = run(&with_reshards(0, 20_261_130, 60)).unwrap();
+    println!("{summary}");
+    assert!(summary.faults.is_empty(), "{summary}");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_kills_fall_into_splits_and_merges() {
+    if Kind::from_env() == Kind::Reference {
+        return;
+    }
+    let summary = run(&with_reshards(8, 20_261_131, 1)).unwrap();
+    println!("{summary}");
+    assert!(summary.faults.is_empty(), "{summary}");
+    assert!(summary.in_reshard > 0, "no kill met a split or merge: {summary}");
 }
 
 #[test]

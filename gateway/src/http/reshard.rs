@@ -4,7 +4,7 @@ use super::HttpState;
 use super::error::HttpError;
 use super::operations::description;
 use super::shapes::{Partitions, PlanDescription, RangeToSplit, RangesToMerge};
-use super::topics::{find_own, parse};
+use super::topics::{find, parse};
 use axum::Json;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, State};
@@ -28,7 +28,7 @@ pub async fn split(
         Ok(bytes) if bytes.is_empty() => RangeToSplit::default(),
         _ => parse(body)?,
     };
-    let topic = find_own(api, &name)?;
+    let topic = find(api, &name)?;
     let range: u32 =
         range.parse().map_err(|_| HttpError::bad_body(format!("'{range}' is not the number of a range")))?;
     still_there(&api.range_stats(topic.id), range)?;
@@ -46,7 +46,7 @@ pub async fn merge(
 ) -> Result<Response, HttpError> {
     let api = state.api()?;
     let wanted: RangesToMerge = parse(body)?;
-    let topic = find_own(api, &name)?;
+    let topic = find(api, &name)?;
     let (left, right) = in_order(api, topic.id, wanted.ranges)?;
     if wanted.dry_run {
         return Ok(planned(api.preview_merge(topic.id, left, right)?));
