@@ -73,7 +73,11 @@ impl Inner {
         }
         let operation = Uuid::new_v4();
         let begin = BeginReshard { operation, topic, kind, now: self.now_ms() };
-        propose_one(&*self.control, Command::BeginReshard(begin)).await.map_err(reshard_error)?;
+        {
+            // Not into the middle of a roll: it would be refused and its drain be in vain.
+            let _layout = self.layout.lock().await;
+            propose_one(&*self.control, Command::BeginReshard(begin)).await.map_err(reshard_error)?;
+        }
         let node = self.clone();
         let work = self.tasks.spawn(async move { node.carry_out(operation).await });
         // Its outcome is read from the control state, also when the task panicked.
