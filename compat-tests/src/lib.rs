@@ -9,6 +9,7 @@ pub mod http;
 pub mod judge;
 pub mod load;
 pub mod member;
+pub mod order;
 pub mod payload;
 pub mod ports;
 pub mod reshard;

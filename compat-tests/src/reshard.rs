@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Deserialize;
 
 use crate::http;
@@ -27,6 +27,10 @@ pub struct Reshards {
     pub busy: AtomicU64,
     /// Without an answer: the broker was killed.
     pub unanswered: AtomicU64,
+    /// Splits of those done; the others are merges.
+    pub splits: AtomicU64,
+    /// Fewest active ranges of a topic that were seen; 0: none yet.
+    pub ranges_min: AtomicU64,
     /// Most active ranges of a topic that were seen.
     pub ranges_max: AtomicU64,
     /// Longest pause that was answered, µs.
@@ -36,6 +40,13 @@ pub struct Reshards {
 }
 
 impl Reshards {
+    fn saw(&self, ranges: u64) {
+        self.ranges_max.fetch_max(ranges, Ordering::Relaxed);
+        let fewer = |least: u64| (least == 0 || ranges < least).then_some(ranges);
+        // Refused when it is no fewer.
+        let _ = self.ranges_min.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+    }
+
     /// The first answer that should not have come.
     pub fn wrong(&self) -> Option<String> {
         self.wrong.lock().ok().and_then(|wrong| wrong.clone())
@@ -63,11 +74,16 @@ struct Operation {
     paused_ms: Option<f64>,
 }
 
+/// Of the splits and merges of a topic, so many of a hundred lead towards where its number of ranges is going: as many as there
+/// are partitions, then one, then as many again.
+const ONWARD: u32 = 75;
+
 /// Splits and merges random ranges of some topics until it is told to stop.
 #[derive(Debug)]
 pub struct Resharder<'a> {
     http: SocketAddr,
-    topics: Vec<String>,
+    /// With whether the number of its ranges grows.
+    topics: Vec<(String, bool)>,
     counts: &'a Reshards,
     random: fastrand::Rng,
     /// Between two of them at most, ms.
@@ -83,6 +99,7 @@ impl<'a> Resharder<'a> {
         seed: u64,
         pause_ms: u64,
     ) -> Self {
+        let topics = topics.into_iter().map(|topic| (topic, true)).collect();
         Self { http, topics, counts, random: fastrand::Rng::with_seed(seed), pause_ms }
     }
 
@@ -104,7 +121,8 @@ impl<'a> Resharder<'a> {
     }
 
     fn one(&mut self) -> Result<()> {
-        let topic = self.random.choice(&self.topics).context("a topic")?.clone();
+        let which = self.random.usize(..self.topics.len());
+        let (topic, grows) = self.topics[which].clone();
         let (status, body) = http::call(self.http, "GET", &format!("/api/v1/topics/{topic}/ranges"), "")?;
         if status != 200 {
             bail!("{status}");
@@ -112,27 +130,26 @@ impl<'a> Resharder<'a> {
         let mut ranges: Vec<Range> = serde_json::from_str(&body)?;
         ranges.retain(|range| range.state == "active");
         ranges.sort_by_key(|range| range.first);
-        self.counts.ranges_max.fetch_max(ranges.len() as u64, Ordering::Relaxed);
         if ranges.is_empty() {
             return Ok(());
         }
-        let at = self.random.usize(..ranges.len());
-        // Many ranges merge sooner, few split sooner: the number wanders over all that is possible.
+        self.counts.saw(ranges.len() as u64);
         let partitions = ranges.last().map_or(1, |range| range.last + 1);
-        let merge = self.random.i32(..=partitions) < ranges.len() as i32;
-        let (path, body) = match (merge, ranges.get(at + 1)) {
-            (true, Some(right)) => (
-                format!("/api/v1/topics/{topic}/ranges/merge"),
-                format!(r#"{{"ranges":[{},{}]}}"#, ranges[at].id, right.id),
-            ),
-            _ if ranges[at].first == ranges[at].last => return Ok(()),
-            _ => {
-                let point = self.random.i32(ranges[at].first + 1..=ranges[at].last);
-                (
-                    format!("/api/v1/topics/{topic}/ranges/{}/split", ranges[at].id),
-                    format!(r#"{{"at":{point}}}"#),
-                )
-            }
+        let grows = if grows { (ranges.len() as i32) < partitions } else { ranges.len() == 1 };
+        self.topics[which].1 = grows;
+        let divisible: Vec<&Range> = ranges.iter().filter(|range| range.first < range.last).collect();
+        let onward = self.random.u32(..100) < ONWARD;
+        let merges = (grows != onward || divisible.is_empty()) && ranges.len() > 1;
+        let (path, body) = if merges {
+            let at = self.random.usize(..ranges.len() - 1);
+            let (left, right) = (ranges[at].id, ranges[at + 1].id);
+            (format!("/api/v1/topics/{topic}/ranges/merge"), format!(r#"{{"ranges":[{left},{right}]}}"#))
+        } else if let Some(range) = self.random.choice(divisible) {
+            let point = self.random.i32(range.first + 1..=range.last);
+            (format!("/api/v1/topics/{topic}/ranges/{}/split", range.id), format!(r#"{{"at":{point}}}"#))
+        } else {
+            // One range of one partition.
+            return Ok(());
         };
         self.counts.under_way.store(true, Ordering::Release);
         let answer = http::call(self.http, "POST", &path, &body);
@@ -141,7 +158,11 @@ impl<'a> Resharder<'a> {
             self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
             bail!("no answer");
         };
-        self.judge(status, &answer, &format!("{path} {body}"))
+        self.judge(status, &answer, &format!("{path} {body}"))?;
+        if status == 200 && !merges {
+            self.counts.splits.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn judge(&self, status: u16, answer: &str, asked: &str) -> Result<()> {

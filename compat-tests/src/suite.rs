@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::broker::{Broker, Kind, source};
+use crate::broker::{Broker, Kind, installed, source};
 
 /// How long one client's program may take.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
@@ -84,6 +84,26 @@ pub fn settle(client: &str, kind: Kind, report: &Report) -> Result<()> {
     }
     let expected = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     report.compare(&expected).with_context(|| client.to_owned())
+}
+
+/// Whether a program of that name is on the path.
+pub fn on_path(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
+}
+
+/// Compiles `clients/java/NAME.java`; answers the class path to run it with.
+pub fn compile_java(name: &str) -> Result<String> {
+    let home = installed().join("java");
+    let class_path = format!("{}:{}/*", home.join("classes").display(), home.join("libs").display());
+    let done = Command::new("javac")
+        .args(["-d".as_ref(), home.join("classes").as_os_str(), "-cp".as_ref(), class_path.as_ref()])
+        .arg(folder("java").join(name).with_extension("java"))
+        .stdin(Stdio::null())
+        .output()
+        .context("running javac")?;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Ok(class_path)
 }
 
 /// Runs a client's program to its end against a broker of its own and settles its lines.

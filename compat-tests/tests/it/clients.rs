@@ -1,16 +1,10 @@
 //! One test per foreign client: its program runs against a broker of its own and every expected line must be ok.
 
-use std::env;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rangeway_compat_tests::broker::installed;
+use rangeway_compat_tests::suite::on_path;
 use rangeway_compat_tests::{skip, suite};
-
-fn on_path(program: &str) -> bool {
-    let paths = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&paths).any(|folder| folder.join(program).is_file())
-}
 
 #[test]
 fn kcat_passes_its_lines() {
@@ -54,24 +48,10 @@ fn the_java_client_and_its_console_tools_pass_their_lines() {
             "apt-get install openjdk-17-jdk maven && compat-tests/install java",
         );
     }
-    let classes = installed().join("java/classes");
-    let class_path = compile(&libs, &classes);
+    let class_path = suite::compile_java("Suite").unwrap();
     let mut program = Command::new("bash");
     program.arg("suite.sh").env("CLASSPATH", class_path);
     suite::run("java", program).unwrap();
-}
-
-/// Compiles the suite's source; answers the class path to run it with.
-fn compile(libs: &Path, classes: &Path) -> String {
-    let class_path = format!("{}:{}/*", classes.display(), libs.display());
-    let done = Command::new("javac")
-        .args(["-d".as_ref(), classes.as_os_str(), "-cp".as_ref(), class_path.as_ref()])
-        .arg(suite::folder("java").join("Suite.java"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    class_path
 }
 
 #[cfg(not(feature = "rdkafka"))]

@@ -6,6 +6,7 @@
 
 mod clients;
 mod crash;
+mod order;
 #[cfg(feature = "rdkafka")]
 mod rdkafka_client;
 mod sharing;
