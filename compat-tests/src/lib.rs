@@ -5,6 +5,7 @@
 //! Must not know: anything of the broker's inside; it is a process with two ports, a data directory and a log.
 
 pub mod broker;
+pub mod browser;
 pub mod http;
 pub mod judge;
 pub mod load;

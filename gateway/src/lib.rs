@@ -1,13 +1,14 @@
 //! The gateway: Kafka clients on one side, core's door on the other.
 //!
 //! `cli` is what the program offers, `config` what an operator may set, `http` administration and metrics,
-//! `bench` a client that measures;
+//! `bench` a client that measures, `demo` a load that is judged while ranges are split and merged;
 //! `connection` owns sockets, `protocol` owns bytes to messages, `handlers` one file per API, `shared` what they share.
 
 pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod connection;
+pub mod demo;
 pub mod fetch;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -6,7 +6,9 @@
 
 mod clients;
 mod crash;
+mod demo;
 mod order;
+mod page;
 #[cfg(feature = "rdkafka")]
 mod rdkafka_client;
 mod sharing;

@@ -4,6 +4,9 @@
 mod admin_client;
 mod bench;
 mod config_cmd;
+mod demo;
+mod demo_screen;
+mod embedded;
 pub mod failure;
 mod operations;
 mod ranges;
@@ -45,6 +48,8 @@ enum Command {
     Operations(operations::OperationsArgs),
     /// Show the cluster
     Cluster(topics::ClusterArgs),
+    /// Split and merge ranges under load, and check that nothing is lost, doubled or out of order
+    Demo(demo::DemoArgs),
     /// Measure a node, or any Kafka broker, through its Kafka port
     Bench(bench::BenchArgs),
     /// Check a data directory that no node uses, down to every checksum
@@ -74,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Ranges(args) => (Format::json(args.admin.json), ranges::run(args)),
         Command::Operations(args) => (Format::json(args.admin.json), operations::run(args)),
         Command::Cluster(args) => (Format::json(args.admin.json), topics::run_cluster(args)),
+        Command::Demo(args) => (Format::json(args.json), demo::run(args)),
         Command::Bench(args) => (Format::json(args.json), bench::run(args)),
         Command::Verify(args) => (Format::json(args.json), verify::run(args)),
         Command::Config(args) => (Format::json(args.json), config_cmd::run(args)),

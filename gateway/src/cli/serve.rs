@@ -117,14 +117,19 @@ fn gather(args: &ServeArgs) -> Result<Vec<Setting>, Failure> {
 }
 
 fn start_logs(program: &Program) -> Result<(), Failure> {
-    let filter = match (&program.log_filter, std::env::var("RUST_LOG")) {
+    logs(program.log_filter.as_deref(), "info", program.log_format)
+}
+
+/// Logs to standard error what `filter` lets pass, else `RUST_LOG`, else the level `otherwise`.
+pub(super) fn logs(filter: Option<&str>, otherwise: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = match (filter, std::env::var("RUST_LOG")) {
         (Some(filter), _) => EnvFilter::try_new(filter),
         (None, Ok(filter)) if !filter.is_empty() => EnvFilter::try_new(filter),
-        (None, _) => EnvFilter::try_new("info"),
+        (None, _) => EnvFilter::try_new(otherwise),
     }
     .map_err(|e| Failure::usage("invalid_config", format!("log filter: {e}")))?;
     let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
-    match program.log_format {
+    match format {
         LogFormat::Json => logs.json().init(),
         LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
     }
@@ -133,7 +138,7 @@ fn start_logs(program: &Program) -> Result<(), Failure> {
 
 /// One worker thread on one or two processors, else one less than there are: the disk thread and the kernel's network
 /// work need the rest, and more threads than that were slower.
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(processors.saturating_sub(1).max(1))
@@ -218,7 +223,7 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
     }
 }
 
-fn options(loaded: &Loaded) -> NodeOptions {
+pub(super) fn options(loaded: &Loaded) -> NodeOptions {
     let program = &loaded.program;
     NodeOptions {
         data: program.data.clone(),
@@ -229,7 +234,7 @@ fn options(loaded: &Loaded) -> NodeOptions {
 }
 
 /// What the Kafka port takes of everything that was set.
-fn settings(loaded: &Loaded) -> Settings {
+pub(super) fn settings(loaded: &Loaded) -> Settings {
     let node = &loaded.node;
     let millis = |ms: i64| Duration::from_millis(ms.unsigned_abs());
     Settings {
@@ -256,7 +261,7 @@ fn cut_off(code: &str, why: String) -> ! {
     std::process::exit(1)
 }
 
-fn not_started(error: StartError) -> Failure {
+pub(super) fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Data(why) => Failure::unusable("data_unusable", why),
         StartError::Control(error) => Failure::unusable("data_unusable", error.to_string()),
@@ -266,13 +271,13 @@ fn not_started(error: StartError) -> Failure {
 
 /// From where a port may be reached.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Reach {
+pub(super) enum Reach {
     Loopback,
     Anywhere,
 }
 
 /// Binds the first address of a name that can be bound.
-async fn bind(port: &str, address: &str, reach: Reach) -> Result<TcpListener, Failure> {
+pub(super) async fn bind(port: &str, address: &str, reach: Reach) -> Result<TcpListener, Failure> {
     let unusable = |why: String| Failure::unusable("port_unusable", format!("{port} port {address}: {why}"));
     // A host in brackets is an IPv6 address, which the resolver takes as it is.
     let found: Vec<SocketAddr> =
@@ -291,7 +296,7 @@ async fn bind(port: &str, address: &str, reach: Reach) -> Result<TcpListener, Fa
     })
 }
 
-fn local(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+pub(super) fn local(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener.local_addr().map_err(|e| Failure::unusable("port_unusable", e.to_string()))
 }
 

@@ -10,6 +10,7 @@ mod explain;
 mod listen;
 pub mod metrics;
 mod operations;
+mod page;
 mod ranges;
 mod reshard;
 pub mod shapes;
@@ -113,7 +114,9 @@ pub async fn serve(
 
 fn router(state: Arc<HttpState>) -> Router {
     Router::new()
-        .route("/", get(index))
+        .route("/", get(page::index))
+        .route("/page.css", get(page::style))
+        .route("/page.js", get(page::script))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
@@ -175,23 +178,6 @@ fn is_no_name(host: &str) -> bool {
         None => host.split(':').next().unwrap_or_default(),
     };
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
-}
-
-async fn index() -> &'static str {
-    "rangeway\n\n\
-     /healthz  the process lives\n\
-     /readyz   everything is served, or what is not\n\
-     /metrics  Prometheus text\n\
-     /api/v1/topics  GET, POST\n\
-     /api/v1/topics/NAME  GET, PATCH, DELETE\n\
-     /api/v1/topics/NAME/ranges  GET\n\
-     /api/v1/topics/NAME/ranges/explain  GET\n\
-     /api/v1/topics/NAME/ranges/R/split  POST\n\
-     /api/v1/topics/NAME/ranges/merge  POST\n\
-     /api/v1/operations  GET\n\
-     /api/v1/operations/ID  GET\n\
-     /api/v1/operations/ID/abort  POST\n\
-     /api/v1/cluster  GET\n"
 }
 
 async fn healthz() -> &'static str {

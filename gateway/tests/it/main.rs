@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod decode_guard;
+mod demo;
 mod fetch;
 mod metadata;
 mod offsets;
