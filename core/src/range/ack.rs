@@ -216,21 +216,25 @@ impl Share<'_> {
 /// Acks of which a test made a second one, by where the first is.
 #[cfg(test)]
 #[derive(Default)]
-pub(crate) struct Forks(std::collections::HashMap<usize, Arc<Ack>>);
+pub(crate) struct Forks {
+    acks: std::collections::HashMap<usize, Arc<Ack>>,
+    pub(super) lanes: super::lane::fork::LaneForks,
+}
 
 #[cfg(test)]
 impl Forks {
-    fn of(&mut self, ack: &Arc<Ack>) -> Arc<Ack> {
+    pub(super) fn of(&mut self, ack: &Arc<Ack>) -> Arc<Ack> {
+        let lane = ack.lane.as_ref().map(|lane| lane.fork(&mut self.lanes));
         let fork = || {
             Arc::new(Ack {
                 open: AtomicUsize::new(ack.open.load(Ordering::Acquire)),
                 changed: Mutex::new(ack.changed.lock().clone()),
                 waker: AtomicWaker::new(),
                 answered: AtomicBool::new(ack.answered.load(Ordering::Acquire)),
-                lane: ack.lane.clone(),
+                lane,
             })
         };
-        self.0.entry(Arc::as_ptr(ack) as usize).or_insert_with(fork).clone()
+        self.acks.entry(Arc::as_ptr(ack) as usize).or_insert_with(fork).clone()
     }
 }
 
@@ -238,17 +242,5 @@ impl Forks {
 impl AckSlot {
     pub(crate) fn fork(&self, forks: &mut Forks) -> AckSlot {
         AckSlot { ack: forks.of(&self.ack), index: self.index }
-    }
-
-    /// Whether it is a share of what `pending` waits for.
-    pub(crate) fn is_waited_for(&self, pending: &Pending) -> bool {
-        Arc::ptr_eq(&self.ack, &pending.ack)
-    }
-}
-
-#[cfg(test)]
-impl Pending {
-    pub(crate) fn fork(&self, forks: &mut Forks) -> Pending {
-        Pending { issued: self.issued.clone(), ack: forks.of(&self.ack) }
     }
 }

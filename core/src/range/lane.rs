@@ -333,18 +333,21 @@ impl Appending {
                 () = &mut deadline => break false,
             }
         };
-        if !in_time {
-            self.ack.answer();
-            if self.parked {
-                self.lane.pump(layout, Some(self.deadline));
-            }
-            for one in &mut self.issued {
-                if matches!(one, Issued::Ok { .. }) {
-                    *one = Issued::Err(AppendError::TimedOut);
-                }
+        if in_time { self.outcomes(true) } else { self.late(layout) }
+    }
+
+    /// The outcomes at the deadline.
+    pub(super) fn late(&mut self, layout: &impl Layout) -> Outcomes {
+        self.ack.answer();
+        if self.parked {
+            self.lane.pump(layout, Some(self.deadline));
+        }
+        for one in &mut self.issued {
+            if matches!(one, Issued::Ok { .. }) {
+                *one = Issued::Err(AppendError::TimedOut);
             }
         }
-        self.outcomes(in_time)
+        self.outcomes(false)
     }
 
     /// The outcomes, if all are known now.
@@ -376,6 +379,9 @@ impl Drop for Appending {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod fork;
 
 fn tell(refused: Vec<(Parked<Waiting>, Refusal)>) {
     refused.into_iter().for_each(|(parked, refusal)| parked.body.ack.fail(error_of(refusal)));

@@ -234,3 +234,17 @@ impl<T: Clone> Park<T> {
         withdrawn
     }
 }
+
+#[cfg(test)]
+impl<T: Clone> Park<T> {
+    /// The same park once more, with `body` made of each body.
+    pub(crate) fn fork(&self, mut body: impl FnMut(&T) -> T) -> Park<T> {
+        let queue = self.queue.iter().map(|parked| Parked { body: body(&parked.body), ..parked.clone() });
+        Park { queue: queue.collect(), refused: self.refused.clone(), ended: self.ended }
+    }
+
+    /// Refused sequences that did not come again yet.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = &Sequenced> {
+        self.refused.values().flatten()
+    }
+}

@@ -1,18 +1,21 @@
-//! Producers: each on its own connection, with all its batches in flight. One with a producer id sends again what it has
-//! no answer of; one without gives up.
+//! Producers: each on its own connection, whose lane is the product's, with all its batches in flight. One with a producer
+//! id sends again what is refused, on a new connection what it has no answer of too. One without gives up, unless it is
+//! refused and its connection stays: then nothing tells it, or anybody, that later batches of its own must not go first.
 
 use super::ClientKind;
-use super::world::World;
+use super::world::{TOPIC, World};
 use crate::codec::batch::{BATCH_HEAD_LEN, BatchHead};
-use crate::error::AppendError;
-use crate::range::ack::{Ack, Forks, Issued, Pending, Share};
-use crate::range::primary::{Batch, Phase, Progress, Told};
+use crate::error::{AppendError, TopicPartition};
+use crate::range::ack::{AckSlot, Forks, Issued};
+use crate::range::lane::{Appending, Lane, Layout, Outcomes, Parking};
+use crate::range::primary::{Batch, RangePrimary};
 use crate::types::{Offset, Partition};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What a client knows of a batch of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +39,9 @@ pub(super) struct Client {
     pub(super) node: Option<usize>,
     /// Requests that were sent and not read, oldest first.
     pub(super) socket: VecDeque<u8>,
-    /// Requests that the node has numbered.
-    pub(super) pending: Vec<(u8, Pending)>,
+    /// Requests that the node has read: numbered or parked.
+    pub(super) pending: Vec<(u8, Appending)>,
+    lane: Lane,
     /// How often it connected.
     pub(super) connections: u8,
 }
@@ -51,6 +55,7 @@ impl Client {
             node: None,
             socket: VecDeque::new(),
             pending: Vec::new(),
+            lane: Lane::default(),
             connections: 0,
         }
     }
@@ -63,13 +68,19 @@ impl Client {
             node: self.node,
             socket: self.socket.clone(),
             pending: self.pending.iter().map(|(batch, pending)| (*batch, pending.fork(forks))).collect(),
+            lane: self.lane.fork(forks),
             connections: self.connections,
         }
     }
 
-    pub(super) fn identify(&self, into: &mut impl Hasher) {
+    pub(super) fn identify(&self, into: &mut impl Hasher, number: &impl Fn(&AckSlot) -> u64) {
         (&self.known, self.node, &self.socket).hash(into);
         self.pending.iter().for_each(|(batch, _)| batch.hash(into));
+        self.lane.identify(into, number);
+    }
+
+    pub(super) fn parked(&self) -> usize {
+        self.lane.parked()
     }
 
     /// What tells a batch from all others; its timestamp.
@@ -105,6 +116,7 @@ impl Client {
         self.node = None;
         self.socket.clear();
         self.pending.clear();
+        self.lane = Lane::default();
         let after = if self.kind.idempotent { Known::Unsent } else { Known::GivenUp };
         for known in self.known.iter_mut().filter(|known| **known == Known::Sent) {
             *known = after;
@@ -129,33 +141,44 @@ impl World {
         Some(())
     }
 
-    /// The node reads a connection's next request and numbers it, if it can.
+    /// The node reads a connection's next request, which its lane numbers or parks.
     pub(super) fn read_request(&mut self, at: usize) -> Option<()> {
         let client = &self.clients[at];
         let (node, batch) = (client.node?, *client.socket.front()?);
         let one = client.batch(batch);
-        let Some(head) = self.nodes[node].head_of(one.partition) else {
-            self.clients[at].socket.pop_front();
-            self.refused(at, batch, &AppendError::NotLeader { leader: None });
-            return Some(());
-        };
-        if head.phase() == Phase::Between {
-            return None;
-        }
-        let ack = Arc::<Ack>::default();
-        let items = std::iter::once((&one, Share::New(&ack, 0)));
-        let mut outcome = None;
-        match head.clone().issue(items, |_, told| outcome = Some(told), 0) {
-            Progress::Part(_) => return None,
-            Progress::All => {}
-        }
+        let layout = self.layout(node);
         let client = &mut self.clients[at];
         client.socket.pop_front();
-        match outcome? {
-            Told::Waits(issued) => client.pending.push((batch, Pending::new(vec![issued], ack))),
-            Told::Known(issued) => self.told(at, batch, issued),
+        if layout.range_of(TopicPartition { topic: TOPIC, partition: one.partition }).is_none() {
+            client.disconnect(); // another node leads: what is not answered is asked there
+            return Some(());
         }
+        let deadline = self.begun + Duration::from_secs(client.pending.len() as u64);
+        let appending = client.lane.append(TOPIC, vec![one], deadline, &layout);
+        client.pending.push((batch, appending));
         Some(())
+    }
+
+    /// A lane looks whether a range takes now what it holds.
+    pub(super) fn look(&mut self, at: usize) -> Option<()> {
+        let layout = self.layout(self.clients[at].node?);
+        let before = self.clients[at].parked();
+        self.clients[at].lane.look(&layout);
+        (self.clients[at].parked() != before).then_some(())
+    }
+
+    /// The deadline of a connection's oldest request passes.
+    pub(super) fn expire(&mut self, at: usize) -> Option<()> {
+        let layout = self.layout(self.clients[at].node?);
+        self.budget.timeouts -= 1;
+        let (batch, mut appending) = self.clients[at].pending.remove(0);
+        let outcomes = appending.expire(&layout);
+        self.told(at, batch, outcomes);
+        Some(())
+    }
+
+    fn layout(&self, node: usize) -> Here {
+        Here { heads: self.nodes[node].heads.clone(), parking: self.parking.clone() }
     }
 
     /// Answers that are known reach their clients.
@@ -164,44 +187,79 @@ impl World {
             let mut n = 0;
             while let Some((batch, pending)) = self.clients[at].pending.get_mut(n) {
                 let batch = *batch;
-                let Some(outcome) = pending.try_take() else {
+                let Some(outcomes) = pending.try_take() else {
                     n += 1;
                     continue;
                 };
                 self.clients[at].pending.remove(n);
-                outcome.into_iter().for_each(|issued| self.told(at, batch, issued));
+                self.told(at, batch, outcomes);
             }
         }
     }
 
-    fn told(&mut self, at: usize, batch: u8, issued: Issued) {
-        match issued {
-            Issued::Ok { base_offset, .. } => {
-                self.clients[at].known[usize::from(batch)] = Known::Acknowledged(base_offset);
+    fn told(&mut self, at: usize, batch: u8, outcomes: Outcomes) {
+        for issued in outcomes.batches {
+            match issued {
+                Issued::Ok { base_offset, .. } => {
+                    self.clients[at].known[usize::from(batch)] = Known::Acknowledged(base_offset);
+                }
+                Issued::Err(error) => self.refused(at, batch, &error),
             }
-            Issued::Err(error) => self.refused(at, batch, &error),
+        }
+        if outcomes.close_after {
+            self.clients[at].disconnect();
         }
     }
 
     fn refused(&mut self, at: usize, batch: u8, error: &AppendError) {
-        if let AppendError::OutOfOrderSequence { got, .. } = error {
-            let partition = self.clients[at].kind.partition;
-            let stored = |before: u8| self.stored(partition, self.clients[at].id(before)).is_some();
-            if (0..batch).all(stored) {
-                self.broken =
-                    Some(format!("client {at}: false 45 for sequence {got}: all before it is stored"));
+        let idempotent = self.clients[at].kind.idempotent;
+        let again = match error {
+            AppendError::OutOfOrderSequence { got, .. } => {
+                let partition = self.clients[at].kind.partition;
+                let stored = |before: u8| self.stored(partition, self.clients[at].id(before)).is_some();
+                if (0..batch).all(stored) {
+                    self.broken =
+                        Some(format!("client {at}: false 45 for sequence {got}: all before it is stored"));
+                }
+                false
             }
-            self.clients[at].known[usize::from(batch)] = Known::GivenUp;
-        }
+            AppendError::NotLeader { .. } => true,
+            _ => idempotent,
+        };
         let client = &mut self.clients[at];
-        if !client.kind.idempotent {
-            client.known[usize::from(batch)] = Known::GivenUp;
+        match again {
+            true => client.socket.push_back(batch),
+            false => client.known[usize::from(batch)] = Known::GivenUp,
         }
-        client.disconnect();
+        if *error == AppendError::UnknownPartition {
+            client.disconnect();
+        }
     }
 
     /// Offset of a batch that is recorded, or would be by a seal now.
     pub(super) fn stored(&self, partition: Partition, id: i64) -> Option<Offset> {
         self.recorded(partition).into_iter().find(|(found, _)| *found == id).map(|(_, offset)| offset)
     }
+}
+
+/// The ranges of a node as its lanes see them.
+struct Here {
+    heads: Vec<Arc<RangePrimary>>,
+    parking: Arc<Parking>,
+}
+
+impl Layout for Here {
+    fn range_of(&self, at: TopicPartition) -> Option<Arc<RangePrimary>> {
+        self.heads.iter().rev().find(|head| head.span.contains(at.partition)).cloned()
+    }
+    fn now_ms(&self) -> i64 {
+        0
+    }
+    fn parking(&self) -> &Arc<Parking> {
+        &self.parking
+    }
+}
+
+pub(super) fn now() -> Instant {
+    Instant::now()
 }

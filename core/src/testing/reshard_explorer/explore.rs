@@ -4,6 +4,7 @@ use super::Scope;
 use super::steps::Step;
 use super::world::World;
 use std::collections::{HashMap, VecDeque};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How a run ended.
@@ -17,14 +18,21 @@ pub(super) enum Outcome {
     Capped { states: usize, depth: usize },
 }
 
+/// What becomes of worlds that were looked at: with a broken rule, to drop one may assert.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Discard {
+    Drop,
+    Leak,
+}
+
 /// Explores all interleavings.
-pub(super) fn explore(scope: Scope) -> Outcome {
+pub(super) fn explore(scope: Scope, discard: Discard) -> Outcome {
     let first = World::new(&scope);
     let mut graph = Graph::default();
     graph.states.insert(first.key(), 0);
     graph.origins.push((0, None));
     graph.finished.push(first.finished());
-    let mut queue = VecDeque::from([(0u32, first)]);
+    let mut queue = VecDeque::from([(0u32, ManuallyDrop::new(first))]);
     while let Some((number, world)) = queue.pop_front() {
         for step in world.steps(&scope) {
             // What the code asserts is a rule too.
@@ -38,8 +46,10 @@ pub(super) fn explore(scope: Scope) -> Outcome {
                 }
             };
             let key = next.key();
+            let next = ManuallyDrop::new(next);
             if let Some(known) = graph.states.get(&key) {
                 graph.edges.push((number, *known));
+                discard.done(next);
                 continue;
             }
             let at = graph.origins.len();
@@ -55,10 +65,19 @@ pub(super) fn explore(scope: Scope) -> Outcome {
             }
             queue.push_back((at as u32, next));
         }
+        discard.done(world);
     }
     match graph.stuck() {
         Some(at) => graph.broken("stuck: it can never be finished from here".to_owned(), at),
         None => Outcome::Holds { states: graph.origins.len(), steps: graph.edges.len() },
+    }
+}
+
+impl Discard {
+    fn done(self, world: ManuallyDrop<World>) {
+        if self == Discard::Drop {
+            drop(ManuallyDrop::into_inner(world));
+        }
     }
 }
 

@@ -7,12 +7,15 @@ use crate::range::primary::Phase;
 use crate::reshard::driver::Step as DriverStep;
 use crate::types::{LogletId, RangeId};
 use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
 
 /// One thing that happens; numbers are those of nodes, clients, places of primaries.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Connect(usize),
     Read(usize),
+    Look(usize),
+    Expire(usize),
     GiveUp(usize),
     Arrive(LogletId, u64),
     Answer(LogletId, u64),
@@ -44,6 +47,12 @@ impl World {
         for (at, client) in self.clients.iter().enumerate() {
             if !client.socket.is_empty() {
                 steps.push(Step::Read(at));
+            }
+            if client.parked() > 0 {
+                steps.push(Step::Look(at));
+            }
+            if self.budget.timeouts > 0 && !client.pending.is_empty() {
+                steps.push(Step::Expire(at));
             }
             if self.budget.timeouts > 0 && !(client.socket.is_empty() && client.pending.is_empty()) {
                 steps.push(Step::GiveUp(at));
@@ -150,17 +159,23 @@ impl World {
 
     /// The state after a step; `None` where it changes nothing.
     pub(super) fn after(&self, step: Step, scope: &Scope) -> Option<World> {
-        let mut next = self.fork();
-        next.make(step, scope)?;
-        next.send();
-        next.answers();
-        Some(next)
+        // Not dropped when something is asserted amid a step: what it holds may assert then, too.
+        let mut next = ManuallyDrop::new(self.fork());
+        let made = next.make(step, scope);
+        if made.is_some() {
+            next.send();
+            next.answers();
+        }
+        let next = ManuallyDrop::into_inner(next);
+        made.map(|()| next)
     }
 
     fn make(&mut self, step: Step, scope: &Scope) -> Option<()> {
         match step {
             Step::Connect(client) => self.connect(client),
             Step::Read(client) => self.read_request(client),
+            Step::Look(client) => self.look(client),
+            Step::Expire(client) => self.expire(client),
             Step::GiveUp(client) => {
                 self.budget.timeouts -= 1;
                 self.clients[client].disconnect();

@@ -1,8 +1,9 @@
 //! Runs that hold, and runs that must fail: one for each rule that is broken on purpose, in a world that holds without.
 //!
-//! `cargo test -p rangeway-core --lib reshard_explorer -- --nocapture` prints sizes and traces.
+//! `cargo test -p rangeway-core --lib reshard_explorer -- --nocapture` prints sizes and traces. `RANGEWAY_EXPLORE=n` looks at
+//! up to `n` states of each world, and of one in which everything may happen; 100,000 take about a minute and 1 GB.
 
-use super::explore::{Outcome, explore};
+use super::explore::{Discard, Outcome, explore};
 use super::{ClientKind, Scope};
 use crate::testing::Mutant;
 use crate::testing::mutant::switched::with_broken;
@@ -15,6 +16,7 @@ const fn idempotent(partition: i32, batches: u8) -> ClientKind {
     ClientKind { partition, idempotent: true, batches }
 }
 
+const BOTH: &[ClientKind] = &[idempotent(0, 2), plain(1, 2)];
 const ONE: &[ClientKind] = &[idempotent(0, 1)];
 const TWO: &[ClientKind] = &[idempotent(0, 2)];
 const PLAIN: &[ClientKind] = &[plain(0, 2)];
@@ -39,10 +41,33 @@ const SPLIT: Scope = Scope {
     rolls_away: false,
     spread: false,
     reorder: false,
-    states_max: 30_000,
+    states_max: 6_000,
+};
+/// Everything may happen.
+const WIDE: Scope = Scope {
+    nodes: 2,
+    clients: BOTH,
+    reshards: 2,
+    aborts: 1,
+    rolls: 1,
+    restarts: 1,
+    failovers: 1,
+    lost: 1,
+    late: 1,
+    timeouts: 1,
+    deletes: 1,
+    rolls_away: true,
+    spread: true,
+    reorder: true,
+    ..SPLIT
 };
 const PLAIN_SPLIT: Scope = Scope { clients: PLAIN, ..SPLIT };
 const SPLIT_AGAIN: Scope = Scope { clients: ONE, timeouts: 1, ..SPLIT };
+/// A producer whose requests wait for a range whose segment ends, some for too long.
+const PARK: Scope = Scope { timeouts: 1, failing: 0, ..SPLIT };
+/// What is in flight when its segment ends was given up, or not.
+const WITHDRAWN: Scope = Scope { timeouts: 1, ..SPLIT };
+const PLAIN_PARK: Scope = Scope { clients: PLAIN, ..PARK };
 const REORDER: Scope = Scope { clients: ONE, reorder: true, ..SPLIT };
 const MERGE: Scope = Scope { ranges: 2, clients: ONE, timeouts: 1, ..SPLIT };
 const SICK_MERGE: Scope = Scope { ranges: 2, clients: ONE, failing: 3, ..SPLIT };
@@ -60,9 +85,14 @@ const SPREAD: Scope = Scope { clients: NONE, nodes: 2, failing: 0, spread: true,
 const TWO_DRIVERS: Scope = Scope { clients: ONE, nodes: 2, failing: 0, ..SPLIT };
 const RETAIN: Scope = Scope { clients: ONE, deletes: 1, failing: 0, ..SPLIT };
 
+fn states_max() -> Option<usize> {
+    std::env::var("RANGEWAY_EXPLORE").ok().and_then(|states| states.parse().ok())
+}
+
 /// Explores a world that holds, and the same with each of these rules broken, which must be found.
 fn check(name: &str, scope: Scope, mutants: &[Mutant]) {
-    match explore(scope) {
+    let scope = Scope { states_max: states_max().unwrap_or(scope.states_max), ..scope };
+    match explore(scope, Discard::Drop) {
         Outcome::Holds { states, steps } => println!("{name}: holds, {states} states, {steps} steps"),
         Outcome::Capped { states, depth } => println!("{name}: holds {depth} steps deep, {states} states"),
         Outcome::Broken { rule, trace, states } => {
@@ -70,7 +100,7 @@ fn check(name: &str, scope: Scope, mutants: &[Mutant]) {
         }
     }
     for mutant in mutants {
-        match with_broken(Some(*mutant), || explore(scope)) {
+        match with_broken(Some(*mutant), || explore(scope, Discard::Leak)) {
             Outcome::Broken { rule, trace, states } => {
                 println!("  {mutant:?}: {} steps, {states} states, {rule}: {}", trace.len(), trace.join(" "));
             }
@@ -141,4 +171,20 @@ fn two_drivers_close_once() {
 #[test]
 fn a_parent_stays_until_its_children_have_checkpoints() {
     check("retention", RETAIN, &[Mutant::DroppedTooEarly]);
+}
+
+#[test]
+fn what_waits_keeps_its_order() {
+    let rules =
+        [Mutant::ParkedOvertaken, Mutant::RefusedAlone, Mutant::RefusedForgotten, Mutant::RefusedStays];
+    check("park", PARK, &rules);
+    check("park, plain", PLAIN_PARK, &[Mutant::PlainRefused]);
+    check("withdrawn", WITHDRAWN, &[Mutant::WithdrawnAlone]);
+}
+
+#[test]
+fn with_everything_that_may_happen_nothing_is_lost() {
+    let deep = states_max().unwrap_or(1_500);
+    check("wide, split", Scope { states_max: deep, ..WIDE }, &[]);
+    check("wide, merge", Scope { ranges: 2, states_max: deep, ..WIDE }, &[]);
 }

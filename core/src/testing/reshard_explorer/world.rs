@@ -1,17 +1,19 @@
 //! The world: control state, leaves, nodes, clients, and how often what may still happen.
 
 use super::Scope;
-use super::clients::Client;
+use super::clients::{Client, now};
 use super::control::{Late, create_topic};
 use super::drive::DriverProcess;
 use super::node::NodeProcess;
 use super::storage::{Leaf, Outbox};
 use crate::control::state::{Range, State, Topic};
 use crate::range::ack::{AckSlot, Forks};
+use crate::range::lane::Parking;
 use crate::types::{Generation, LogletId, NodeId, Partition, Primary, TopicId};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Instant;
 use uuid::Uuid;
 
 pub(super) const TOPIC: TopicId = TopicId(Uuid::from_u128(1));
@@ -50,6 +52,9 @@ pub(super) struct World {
     /// What was seen to be broken.
     pub(super) broken: Option<String>,
     pub(super) outbox: Arc<Outbox>,
+    pub(super) parking: Arc<Parking>,
+    /// From which deadlines count; no time passes but by steps.
+    pub(super) begun: Instant,
 }
 
 impl World {
@@ -78,6 +83,8 @@ impl World {
             operations: 0,
             broken: None,
             outbox: Arc::new(Outbox::default()),
+            parking: Arc::default(),
+            begun: now(),
         };
         create_topic(&mut world, scope);
         world.follow(0, scope);
@@ -134,6 +141,8 @@ impl World {
             operations: self.operations,
             broken: None,
             outbox: self.outbox.clone(),
+            parking: self.parking.clone(),
+            begun: self.begun,
         }
     }
 
@@ -148,13 +157,13 @@ impl World {
         }
         let number = |ack: &AckSlot| {
             let pending = self.clients.iter().flat_map(|client| client.pending.iter().map(|(_, p)| p));
-            let found = pending.enumerate().find(|(_, pending)| ack.is_waited_for(pending));
+            let found = pending.enumerate().find(|(_, pending)| pending.has(ack));
             found.map_or(99, |(at, _)| at as u64)
         };
         self.nodes.iter().for_each(|node| node.identify(into, &number));
         self.drivers.hash(into);
         self.late.iter().for_each(|late| late.identify(into));
-        self.clients.iter().for_each(|client| client.identify(into));
+        self.clients.iter().for_each(|client| client.identify(into, &number));
         (self.budget, &self.led, &self.tails).hash(into);
         hasher.finish()
     }
