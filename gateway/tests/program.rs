@@ -65,7 +65,15 @@ fn a_second_signal_stops_at_once_with_code_1() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Node::start(dir.path(), &[]);
     // Held still, so that the second one comes while the first is acted upon.
-    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+    node.signal(Signal::STOP);
+    let state = format!("/proc/{}/stat", node.child.id());
+    let stopped = || std::fs::read_to_string(&state).unwrap().contains(") T ");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !stopped() {
+        assert!(Instant::now() < until, "the process does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for signal in [Signal::TERM, Signal::INT, Signal::CONT] {
         node.signal(signal);
     }
     assert_eq!(node.child.wait().unwrap().code(), Some(1));

@@ -206,10 +206,11 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
         stop_http.cancel();
     };
     tokio::select! {
+        biased;
+        name = signals.next() => cut_off("stopped_at_once", format!("second signal ({name}): stopped at once")),
         stopped = tokio::time::timeout(STOP_MAX, drained) => if stopped.is_err() {
             cut_off("stop_timeout", format!("not stopped cleanly within {STOP_MAX:?}"));
         },
-        name = signals.next() => cut_off("stopped_at_once", format!("second signal ({name}): stopped at once")),
     }
     if tokio::time::timeout(Duration::from_secs(1), http_task).await.is_err() {
         tracing::debug!("HTTP requests were cut off");
