@@ -156,7 +156,8 @@ impl World {
             for before in &process.before {
                 let open = before.open().map(|open| open.loglet);
                 let Some(head) = open.and_then(|loglet| self.nodes[node].writer(loglet)) else { continue };
-                if self.fold(before.id) != Ok(head.state()) {
+                // A parent may be dropped by now, once its children elsewhere have checkpoints.
+                if self.fold(before.id).is_ok_and(|folded| folded != head.state()) {
                     self.broken = Some(format!("range {}: drained memory is not its fold", before.id));
                 }
             }

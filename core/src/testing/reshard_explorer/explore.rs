@@ -3,6 +3,7 @@
 use super::Scope;
 use super::steps::Step;
 use super::world::World;
+use crate::testing::rng::Rng;
 use std::collections::{HashMap, VecDeque};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +24,38 @@ pub(super) enum Outcome {
 pub(super) enum Discard {
     Drop,
     Leak,
+}
+
+/// Goes one way of very many, up to `steps` deep; how many steps that was, or the rule that broke and what led there.
+pub(super) fn walk(scope: Scope, seed: u64, steps: usize) -> Result<usize, (String, Vec<String>)> {
+    let mut rng = Rng::new(seed);
+    let mut world = World::new(&scope);
+    let mut trace = Vec::new();
+    while trace.len() < steps {
+        let mut possible = world.steps(&scope);
+        let next = loop {
+            if possible.is_empty() {
+                return Ok(trace.len());
+            }
+            let step = possible.swap_remove(rng.below(possible.len()));
+            match catch_unwind(AssertUnwindSafe(|| world.after(step, &scope))) {
+                Ok(Some(next)) => {
+                    trace.push(format!("{step:?}"));
+                    break next;
+                }
+                Ok(None) => {}
+                Err(panic) => {
+                    trace.push(format!("{step:?}"));
+                    return Err((format!("asserted: {}", message(&*panic)), trace));
+                }
+            }
+        };
+        if let Some(rule) = next.broken_rule() {
+            return Err((rule, trace));
+        }
+        world = next;
+    }
+    Ok(steps)
 }
 
 /// Explores all interleavings.

@@ -3,7 +3,7 @@
 //! `cargo test -p rangeway-core --lib reshard_explorer -- --nocapture` prints sizes and traces. `RANGEWAY_EXPLORE=n` looks at
 //! up to `n` states of each world, and of one in which everything may happen; 100,000 take about a minute and 1 GB.
 
-use super::explore::{Discard, Outcome, explore};
+use super::explore::{Discard, Outcome, explore, walk};
 use super::{ClientKind, Scope};
 use crate::testing::Mutant;
 use crate::testing::mutant::switched::with_broken;
@@ -187,4 +187,19 @@ fn with_everything_that_may_happen_nothing_is_lost() {
     let deep = states_max().unwrap_or(1_500);
     check("wide, split", Scope { states_max: deep, ..WIDE }, &[]);
     check("wide, merge", Scope { ranges: 2, states_max: deep, ..WIDE }, &[]);
+}
+
+/// Too deep to see all of: some ways through it.
+#[test]
+fn on_no_way_through_everything_that_may_happen_anything_is_lost() {
+    let walks = states_max().map_or(60, |states| states / 50);
+    let mut steps = 0;
+    for seed in 0..walks as u64 {
+        let scope = Scope { ranges: 1 + (seed % 2) as u32, failing: 2, lost: 2, ..WIDE };
+        match walk(scope, seed, 90) {
+            Ok(made) => steps += made,
+            Err((rule, trace)) => panic!("seed {seed}: {rule}:\n{}", trace.join("\n")),
+        }
+    }
+    println!("{walks} ways of {steps} steps together");
 }
