@@ -149,6 +149,7 @@ impl Inner {
     /// Gives a running operation up, if nothing was recorded of it yet.
     pub(crate) async fn abort_operation(&self, id: OperationId) -> Result<OperationView, ReshardError> {
         let _layout = self.layout.lock().await;
+        let ran = self.control.read().operations.get(&id).is_some_and(|o| !o.state.is_over());
         let command = AbortReshard {
             operation: id,
             why: "given up by an operator".to_owned(),
@@ -156,7 +157,7 @@ impl Inner {
             now: self.now_ms(),
         };
         propose_one(&*self.control, Command::AbortReshard(command)).await.map_err(reshard_error)?;
-        self.reshards.aborted.fetch_add(1, Ordering::Relaxed);
+        self.reshards.aborted.fetch_add(u64::from(ran), Ordering::Relaxed);
         // A head that was stopped goes on; one that was fenced blocks at its next append and is rolled away.
         let state = self.control.read();
         if let Some(operation) = state.operations.get(&id)

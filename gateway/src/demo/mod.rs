@@ -8,6 +8,7 @@ mod kcat;
 mod keys;
 mod produce;
 pub mod script;
+mod waiting;
 
 use crate::bench::client::Broken;
 use judge::Judge;
@@ -330,9 +331,10 @@ impl Show<'_> {
             (Err(_), _) => self.steps.refused += 1,
         }
         if let Ok(Some(ms)) = outcome {
+            let ms = to_microseconds(ms);
             self.steps.last_pause_ms = ms;
             self.steps.longest_pause_ms = self.steps.longest_pause_ms.max(ms);
-            self.steps.sum_pause_ms += ms;
+            self.steps.sum_pause_ms = to_microseconds(self.steps.sum_pause_ms + ms);
         }
         self.view.stepped(step, &outcome);
     }
@@ -392,6 +394,10 @@ impl Show<'_> {
             faults,
         });
     }
+}
+
+fn to_microseconds(ms: f64) -> f64 {
+    (ms * 1000.0).round() / 1000.0
 }
 
 fn pause(time: Duration) {

@@ -1,5 +1,6 @@
 //! The demo's producer: idempotent, several requests on their way, what is refused for now is sent again in its order.
 
+use super::waiting::{Sent, Waiting};
 use super::{Load, pause};
 use crate::bench::client::{Broken, Connection, TIMEOUT_MS, answer, broken, frame, refused};
 use bytes::{Bytes, BytesMut};
@@ -42,9 +43,8 @@ struct Producer<'a> {
     sequences: BTreeMap<i32, i32>,
     /// Next number of each key's records.
     numbers: BTreeMap<usize, u64>,
-    flying: VecDeque<Vec<Batch>>,
-    /// Refused for now, in order; while there are any nothing else is sent.
-    again: VecDeque<Batch>,
+    flying: VecDeque<(Vec<Batch>, Sent)>,
+    waiting: Waiting<Batch>,
     refused_since: Option<Instant>,
     sent: u64,
 }
@@ -72,7 +72,7 @@ pub fn run(load: &Load, share: usize, of: usize) -> Result<(), Broken> {
         sequences: BTreeMap::new(),
         numbers: BTreeMap::new(),
         flying: VecDeque::new(),
-        again: VecDeque::new(),
+        waiting: Waiting::default(),
         refused_since: None,
         sent: 0,
     };
@@ -81,11 +81,11 @@ pub fn run(load: &Load, share: usize, of: usize) -> Result<(), Broken> {
     while !load.state.is_broken() {
         let on = !load.state.produced_enough.load(Relaxed);
         let due = (began.elapsed().as_secs_f64() * rate) as u64;
-        let room = producer.again.is_empty() && producer.flying.len() < IN_FLIGHT;
+        let room = producer.waiting.is_empty() && producer.flying.len() < IN_FLIGHT;
         if on && room && due > producer.sent {
             // After a stall what is overdue is not sent in one go.
             producer.send_new((due - producer.sent).min(rate as u64 / 10 + 1))?;
-        } else if producer.flying.is_empty() && !producer.again.is_empty() {
+        } else if producer.flying.is_empty() && !producer.waiting.is_empty() {
             producer.send_again()?;
         } else if !producer.flying.is_empty() {
             producer.receive()?;
@@ -109,7 +109,7 @@ impl Producer<'_> {
         let batches: Vec<Batch> =
             partitions.into_iter().map(|partition| self.batch(partition, each)).collect::<Result<_, _>>()?;
         self.sent += batches.iter().map(|batch| batch.keys.len() as u64).sum::<u64>();
-        self.send(batches)
+        self.send(batches, Sent::First)
     }
 
     /// Sends the first refused batch of each partition; the rest waits until that is answered.
@@ -118,19 +118,11 @@ impl Producer<'_> {
             return Err(Broken(format!("producing was refused for {REFUSED_MAX:?}")));
         }
         pause(LINGER);
-        let mut now: Vec<Batch> = Vec::new();
-        let mut later = VecDeque::new();
-        for batch in self.again.drain(..) {
-            match now.iter().any(|first| first.partition == batch.partition) {
-                true => later.push_back(batch),
-                false => now.push(batch),
-            }
-        }
-        self.again = later;
-        self.send(now)
+        let batches = self.waiting.next_round();
+        self.send(batches, Sent::Again)
     }
 
-    fn send(&mut self, batches: Vec<Batch>) -> Result<(), Broken> {
+    fn send(&mut self, batches: Vec<Batch>, sent: Sent) -> Result<(), Broken> {
         let rows = batches.iter().map(|batch| {
             PartitionProduceData::default()
                 .with_index(batch.partition)
@@ -142,7 +134,7 @@ impl Producer<'_> {
         let request =
             ProduceRequest::default().with_acks(-1).with_timeout_ms(TIMEOUT_MS).with_topic_data(vec![data]);
         self.connection.send(&mut frame(&request, PRODUCE)?)?;
-        self.flying.push_back(batches);
+        self.flying.push_back((batches, sent));
         Ok(())
     }
 
@@ -154,39 +146,36 @@ impl Producer<'_> {
             codes.insert(row.index, row.error_code);
         }
         let mut refused_now = Vec::new();
-        for batch in self.flying.pop_front().unwrap_or_default() {
+        let Some((batches, sent)) = self.flying.pop_front() else { return Ok(()) };
+        for batch in batches {
             let Some(code) = codes.get(&batch.partition).copied() else {
                 return Err(Broken(format!("partition {} was not answered", batch.partition)));
             };
             match ResponseError::try_from_code(code) {
                 // Stored by an earlier try of which the answer said otherwise.
                 None | Some(ResponseError::DuplicateSequenceNumber) => self.acknowledged(&batch),
-                Some(error) if error.is_retriable() || self.is_behind_refused(&batch, error) => {
+                Some(error) if error.is_retriable() || self.is_behind_refused(&batch, error, sent) => {
                     self.load.state.refusals.fetch_add(1, Relaxed);
-                    refused_now.push(batch);
+                    refused_now.push((batch.partition, batch));
                 }
                 Some(_) => refused(format!("producing to partition {}", batch.partition), code, None)?,
             }
         }
-        if refused_now.is_empty() && self.again.is_empty() {
-            self.refused_since = None;
-        } else {
-            self.refused_since.get_or_insert_with(Instant::now);
-        }
-        // A batch that was sent again goes before those of its partition that still wait.
-        for batch in refused_now.into_iter().rev() {
-            match self.flying.is_empty() && self.again.iter().any(|b| b.partition == batch.partition) {
-                true => self.again.push_front(batch),
-                false => self.again.push_back(batch),
+        self.waiting.refused(refused_now, sent);
+        match self.waiting.is_empty() {
+            true => self.refused_since = None,
+            false => {
+                self.refused_since.get_or_insert_with(Instant::now);
             }
         }
         Ok(())
     }
 
     /// What was sent behind a refused batch of its partition is out of order until that one is stored.
-    fn is_behind_refused(&self, batch: &Batch, error: ResponseError) -> bool {
-        error == ResponseError::OutOfOrderSequenceNumber
-            && self.again.iter().any(|first| first.partition == batch.partition)
+    fn is_behind_refused(&self, batch: &Batch, error: ResponseError, sent: Sent) -> bool {
+        sent == Sent::First
+            && error == ResponseError::OutOfOrderSequenceNumber
+            && self.waiting.has(batch.partition)
     }
 
     fn acknowledged(&self, batch: &Batch) {

@@ -123,6 +123,33 @@ async fn an_intent_that_nobody_carries_out_is_finished() {
     node.stop().await;
 }
 
+/// What an operator gives up leaves its range as it was: written, and free for another operation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_runs_is_given_up_and_its_range_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &small())).await.expect("starts");
+    let (id, api) = (topic(&node, "t", 4, &[]).await, node.api());
+    assert_eq!(base(&append(&node, id, vec![batch(0, 1, None, 1, "before")]).await[0]), 0);
+    let operation = Uuid::new_v4();
+    let kind = OperationKind::Split { range: RangeId(0), at: 2 };
+    // Begun in an hour: nobody takes it up meanwhile.
+    let begin = BeginReshard { operation, topic: id, kind, now: node.inner.now_ms() + 3_600_000 };
+    propose_one(&*node.inner.control, Command::BeginReshard(begin)).await.expect("recorded");
+    assert!(matches!(api.split(id, 0, Some(2)).await, Err(ReshardError::Busy(_))));
+    for _ in 0..2 {
+        let view = api.abort_operation(operation).await.expect("given up, and still so");
+        assert_eq!((&*view.state, view.why.as_deref()), ("aborted", Some("given up by an operator")));
+        assert_eq!((view.closed, view.created), (vec![], vec![]));
+    }
+    let counted = api.metrics().into_iter().find(|metric| metric.name == "reshards_aborted_total");
+    assert_eq!(counted.map(|metric| metric.value), Some(1.0));
+    assert_eq!(layout(&node, id), [(0, 0, 3)]);
+    assert_eq!(base(&append(&node, id, vec![batch(0, 1, None, 1, "after")]).await[0]), 1);
+    done(&api.split(id, 0, Some(2)).await.expect("split"), &[0], &[1, 2]);
+    assert!(matches!(api.abort_operation(Uuid::nil()).await, Err(ReshardError::UnknownOperation(_))));
+    node.stop().await;
+}
+
 /// Producers with several batches in flight, readers behind them, and a random layout that never rests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn producers_and_readers_notice_nothing_while_ranges_split_and_merge() {

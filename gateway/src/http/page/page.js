@@ -8,6 +8,8 @@ const STEPS_DRAWN = 14;
 const STEP_PX = 24;
 const SHORTEST_LOOK_S = 0.4;
 const OPERATIONS_SHOWN = 12;
+// More ranges than this are drawn without words in them.
+const CELLS_WITH_WORDS = 48;
 
 const $ = (id) => document.getElementById(id);
 
@@ -148,6 +150,7 @@ function drawMap(topic, ranges, rate) {
       style: { '--parts': r.last - r.first + 1, '--load': load.toFixed(2) },
     }, make('b', {}, `${r.id}`), make('span', {}, partitions(r)), make('span', {}, took));
   };
+  $('map').toggleAttribute('data-dense', active.length > CELLS_WITH_WORDS);
   fill($('map'), ...active.map(cell));
   const every = Math.max(1, Math.ceil(topic.partitions / 16));
   const ticks = [];
@@ -194,6 +197,9 @@ function drawLineage(topic, ranges) {
       height: `${(bottom - top) * STEP_PX}px`,
     },
   }, `${r.id}`);
+  const widest = Math.max(...[...Array(last + 1 - from).keys()].map((at) =>
+    rows.filter((k) => k.top <= at + from && at + from < k.bottom).length));
+  $('lineage').toggleAttribute('data-dense', widest > CELLS_WITH_WORDS);
   fill($('lineage'), ...rows.map(kin));
   $('lineage').style.height = `${(last + 1 - from) * STEP_PX}px`;
   const older = ranges.length - rows.length;
