@@ -49,7 +49,8 @@ fn of_range(topic: &TopicView, explained: &RangeExplained, all: u64, now_ms: i64
     };
     let head = explained.head.map_or_else(String::new, |head| {
         let length = head.tail.saturating_sub(head.base);
-        format!(", the open one with {length} entries and {} old", age(now_ms.saturating_sub(head.opened_at)))
+        let entries = if length == 1 { "1 entry".to_owned() } else { format!("{length} entries") };
+        format!(", the open one with {entries} and {} old", age(now_ms.saturating_sub(head.opened_at)))
     });
     let oldest = explained
         .oldest_opened_at
