@@ -22,6 +22,9 @@ impl Inner {
     /// drain takes too long or the chain moved.
     pub(super) async fn roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>) {
         let _layout = self.layout.lock().await;
+        if !topic.is_served_by(range) {
+            return; // another primary took over while this waited: its segment is not this one's to end
+        }
         let state = self.control.read();
         let Some(control) = state.range(topic.id, range.id) else { return };
         let Some(open) = control.open() else { return };
@@ -116,6 +119,9 @@ impl Inner {
         range: &Arc<RangePrimary>,
     ) -> Result<(), String> {
         let _layout = self.layout.lock().await;
+        if !topic.is_served_by(range) {
+            return Ok(()); // another primary took over while this waited
+        }
         let state = self.control.read();
         let control_topic = state.topics.get(&topic.id).ok_or("the topic is gone")?;
         let control = control_topic.ranges.get(&range.id).ok_or("the range is gone")?;

@@ -42,6 +42,11 @@ impl TopicRuntime {
         ranges.get(at).filter(|r| r.span.contains(partition)).cloned()
     }
 
+    /// Whether this very primary serves its range, and not one that took over from it.
+    pub(super) fn is_served_by(&self, primary: &Arc<RangePrimary>) -> bool {
+        self.ranges.load().iter().any(|range| Arc::ptr_eq(range, primary))
+    }
+
     /// Puts the ranges `new` in the place of those of the ids `closed`, at once for everybody who looks.
     pub(super) fn replace(&self, closed: &[RangeId], new: Vec<Arc<RangePrimary>>) {
         let mut ranges = Vec::clone(&self.ranges.load());

@@ -163,6 +163,28 @@ async fn roll_away(inner: &Inner, id: TopicId) {
     inner.roll_away(&topic, &range).await.expect("goes on elsewhere");
 }
 
+/// Whoever looked at a range and then waited for the layout does nothing to the segment of the primary that took over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_was_replaced_ends_nobodys_segment() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (node, id) = written(dir.path(), 2).await;
+    let inner = inner(&node);
+    let topic = inner.topic(id).expect("there");
+    let old = topic.ranges()[0].clone();
+    roll_away(&inner, id).await;
+    for i in 0..20 {
+        append(&node, id, vec![batch(1, 1, None, 100, &format!("{i}"))]).await;
+    }
+    let chain = || inner.control.read().range(id, old.id).expect("there").chain.clone();
+    let (before, records) = (chain(), read_all(&node, id, 1, 0).await);
+    inner.roll(&topic, &old).await;
+    inner.roll_away(&topic, &old).await.expect("nothing to do");
+    assert_eq!(chain(), before);
+    append(&node, id, vec![batch(1, 1, None, 100, "last")]).await;
+    let after = read_all(&node, id, 1, 0).await;
+    assert_eq!((after.len(), &after[..records.len()]), (records.len() + 1, &records[..]));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_there_is_said_by_the_present_range_only() {
     let dir = tempfile::tempdir().expect("a directory");
