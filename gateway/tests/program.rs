@@ -436,7 +436,14 @@ fn verify_finds_a_flipped_byte_in_an_entry_and_in_the_control_state() {
 fn a_range_with_a_damaged_entry_serves_what_is_intact_and_says_storage_error_for_the_rest() {
     const STORAGE: i16 = 56;
     let dir = tempfile::tempdir().unwrap();
-    let mut node = Node::start(dir.path(), &["--set", "extent.bytes=1MiB", "--set", "num.partitions=1"]);
+    // No checkpoint comes after the damage, however fast the machine: then the range needs what is damaged.
+    let sizes = [
+        "extent.bytes=1MiB",
+        "num.partitions=1",
+        "checkpoint.bytes=64GiB",
+        "checkpoint.unfolded.bytes=64GiB",
+    ];
+    let mut node = Node::start(dir.path(), &sizes.map(|set| ["--set", set]).concat());
     let bench = ["bench", "produce", "--seconds", "1", "--keep", "--size", "100", "--bootstrap", &node.kafka];
     assert_eq!(rangeway(&bench).status.code(), Some(0));
     let (_, topics) = node.json("GET", "/api/v1/topics", &Value::Null);
