@@ -8,9 +8,9 @@ mod demo;
 mod fetch;
 mod metadata;
 mod offsets;
-#[path = "../process/mod.rs"]
 mod process;
 mod produce;
+mod program;
 mod reshard;
 mod support;
 mod versions;

@@ -1,7 +1,5 @@
 //! The program as a started process, and its command line.
 
-#![allow(dead_code, reason = "each test binary uses what it needs")]
-
 use rangeway_gateway::bench::client::Connection;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,9 +1,6 @@
 //! The program as its users meet it: a started process, its command line, its HTTP and Kafka ports.
 
-#![allow(missing_docs, clippy::unwrap_used)] // a helper that fails is a test that fails
-
-mod process;
-
+use crate::process::{Node, rangeway, serve, text};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
@@ -21,7 +18,6 @@ use kafka_protocol::messages::{
     create_partitions_request::CreatePartitionsTopic, incremental_alter_configs_request,
 };
 use kafka_protocol::protocol::StrBytes;
-use process::{Node, rangeway, serve, text};
 use rangeway_gateway::bench::client::Connection;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
