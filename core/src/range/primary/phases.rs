@@ -87,7 +87,7 @@ impl RangePrimary {
 
     /// Wakes `who` once, when there may be room or another phase.
     pub fn watch_room(&self, who: &Arc<Notify>) {
-        self.lanes.register_once(who);
+        self.lanes.register(who);
     }
 
     /// Takes no more appends, for the reason given by `phase`. `Moved` comes after the layout shows the successors, so
