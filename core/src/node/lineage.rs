@@ -27,7 +27,7 @@ impl OpenSegments {
     }
 
     /// Remembers a segment; gives the one that another had opened meanwhile.
-    fn keep(&self, segment: Arc<Segment>) -> Arc<Segment> {
+    pub(super) fn keep(&self, segment: Arc<Segment>) -> Arc<Segment> {
         let mut known = self.0.lock();
         if known.len() >= 64 && known.len().is_power_of_two() {
             known.retain(|_, segment| segment.strong_count() > 0);

@@ -35,6 +35,7 @@ pub(super) async fn run(node: Arc<Inner>) {
         node.balance();
         if roll_away_due {
             node.resume_operations().await;
+            node.follow_all().await;
         }
         if retention_due {
             retained = Instant::now();

@@ -5,6 +5,7 @@
 mod append;
 mod balance;
 mod catalog;
+mod follow;
 mod lineage;
 mod maintain;
 mod range_stats;

@@ -1,18 +1,17 @@
 //! Splits and merges of ranges: carries out what `reshard::driver` says, one operation at a time (design 7).
 
 use super::Inner;
+use super::follow::States;
 use super::topic::TopicRuntime;
-use super::topics::{control_error, epochs, stamping};
+use super::topics::control_error;
 use crate::api::{OperationView, ReshardPlan};
 use crate::control::command::{AbortReshard, BeginReshard, Command, ParentEnd, Refusal, Reply, Reshard};
 use crate::control::reshard::{check_kind, child_spans};
 use crate::control::state::{Operation, OperationId, OperationKind, OperationState, Range, Topic};
 use crate::control::{ControlError, propose_one};
 use crate::error::ReshardError;
-use crate::range::lineage;
-use crate::range::primary::{HandedOver, Phase, RangePrimary, divide};
+use crate::range::primary::{Phase, RangePrimary};
 use crate::range::project;
-use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::reshard::driver::{Driver, Parent, Step};
 use crate::types::{Address, LogletId, Partition, RangeId, Span, TopicId};
@@ -219,14 +218,13 @@ impl Inner {
                         Some(operation) => work.driver.read(&operation.state),
                         None => return,
                     }
+                    // Whatever was recorded, it need not be what was to be recorded here.
+                    work.states.clear();
                 }
                 Step::Open { created, .. } => {
                     if let Err(why) = self.open_children(&work, &created).await {
                         tracing::error!(topic = %work.runtime.name, operation = %work.operation.kind, why,
-                            "children recorded and not opened; the next start opens them");
-                        for head in &work.heads {
-                            head.close(Phase::Blocked(why.clone()));
-                        }
+                            "children recorded and not opened; tried again");
                     }
                     work.driver.opened();
                 }
@@ -252,6 +250,7 @@ impl Inner {
             ranges: SmallVec::new(),
             heads: SmallVec::new(),
             driver: Driver::new([]),
+            states: Vec::new(),
             stopped_at: Instant::now(),
         };
         let mut parents: SmallVec<[Parent; 2]> = SmallVec::new();
@@ -312,6 +311,14 @@ impl Inner {
                 return work.driver.unanswered();
             }
         };
+        match self.ended_states(work, &ends).await {
+            Ok(states) => work.states = states,
+            Err(why) => {
+                tracing::warn!(topic = %work.runtime.name, operation = %work.operation.kind, why,
+                    "a range to be closed cannot be folded now; tried again");
+                return work.driver.unanswered();
+            }
+        }
         let command = Reshard { operation: work.operation.id, parents: ends, next, now: self.now_ms() };
         match propose_one(&*self.control, Command::Reshard(command)).await {
             Ok(Reply::Operation { state: OperationState::Done { created } }) => work.driver.recorded(created),
@@ -326,49 +333,22 @@ impl Inner {
         }
     }
 
-    /// Opens the children with what their parents had, shows them, and only then tells the parents' waiters.
+    /// Opens the children with what their parents ended with.
     async fn open_children(&self, work: &Work, created: &[RangeId]) -> Result<(), String> {
         let state = self.control.read();
         let topic = state.topics.get(&work.operation.topic).ok_or("the topic is gone")?;
-        let (mut states, mut ends) = (Vec::new(), Vec::new());
-        for (head, before) in work.heads.iter().zip(&work.ranges) {
+        #[cfg(test)]
+        for (before, state) in work.ranges.iter().zip(&work.states) {
             let recorded = topic.ranges.get(&before.id).ok_or("a parent is gone")?;
-            let (tail, degraded) = recorded_end(recorded, before);
-            let open = before.open().map(|open| open.loglet);
-            let segments = head.segments();
-            let last = segments.last().filter(|last| Some(last.loglet) == open);
-            if let (Some(last), Some(tail)) = (last, tail) {
-                last.seal(tail);
-            }
-            states.push(self.ended_state(work, head, topic, recorded).await?);
-            ends.push((tail.unwrap_or_default(), degraded));
+            let own = self.sealed_segments(recorded, None)?;
+            assert_eq!(*state, self.fold_range(topic, recorded, &own).await?, "memory equals the fold");
         }
-        let lists = self.ended_segments(work, topic)?;
-        let config = work.runtime.config.load();
-        let mut children = Vec::with_capacity(created.len());
-        for id in created {
-            let control = topic.ranges.get(id).ok_or("a child is gone")?;
-            let segment = self.open_segment(control).map_err(|e| e.to_string())?;
-            let inherited = project::inherit(control.span, &states).map_err(|e| e.to_string())?;
-            let older = lineage::inherit(control.span, lists.iter().map(|list| list.as_slice()));
-            let (limits, stamping) = (self.limits(), stamping(&config));
-            let child = RangePrimary::new(topic.id, *id, limits, stamping, inherited, older, segment.clone());
-            children.push((child, segment, epochs(control)));
+        let mut states = States::new();
+        for id in created.iter().filter(|_| !work.states.is_empty()) {
+            let span = topic.ranges.get(id).ok_or("a child is gone")?.span;
+            states.insert(*id, project::inherit(span, &work.states).map_err(|e| e.to_string())?);
         }
-        // Nothing fails from here on: what is handed over is taken over.
-        let heads = work.heads.iter().zip(ends);
-        let handed: Vec<HandedOver> =
-            heads.flat_map(|(head, (tail, degraded))| head.hand_over(tail, degraded)).collect();
-        let spans: Vec<Span> = children.iter().map(|(child, ..)| child.span).collect();
-        let mut opened = Vec::with_capacity(children.len());
-        for ((child, segment, epochs), handed) in children.into_iter().zip(divide(handed, &spans)) {
-            child.open(segment, &epochs, handed, self.now_ms());
-            opened.push(child);
-        }
-        let closed: Vec<RangeId> = work.heads.iter().map(|head| head.id).collect();
-        work.runtime.replace(&closed, opened);
-        self.refresh_catalog();
-        work.heads.iter().for_each(|head| head.close(Phase::Moved));
+        self.follow(&work.runtime, states).await?;
         self.count_reshard(work, created);
         Ok(())
     }
@@ -385,40 +365,18 @@ impl Inner {
         tracing::info!(topic = %work.runtime.name, operation = %work.operation.kind, ?created, paused_ms, "done");
     }
 
-    /// The parents' segments, all sealed: those that their primaries hold, where these are whole.
-    fn ended_segments(&self, work: &Work, topic: &Topic) -> Result<Vec<Arc<Vec<Arc<Segment>>>>, String> {
+    /// What the parents end with: from memory after a complete drain, since it equals the fold then, else folded. Before
+    /// anything is recorded: an end that cannot be folded is not recorded.
+    async fn ended_states(&self, work: &Work, ends: &[ParentEnd]) -> Result<Vec<RangeState>, String> {
         if work.driver.all_drained() {
-            return Ok(work.heads.iter().map(|head| head.segments()).collect());
+            return Ok(work.heads.iter().map(|head| head.state()).collect());
         }
-        let list = |before: &Arc<Range>| {
-            let recorded = topic.ranges.get(&before.id).ok_or("a parent is gone")?;
-            let own = self.sealed_segments(recorded, None)?;
-            self.history(topic, recorded, own).map(Arc::new)
-        };
-        work.ranges.iter().map(list).collect()
-    }
-
-    /// What a parent ended with: from memory after a complete drain, since it equals the fold then, else folded.
-    async fn ended_state(
-        &self,
-        work: &Work,
-        head: &RangePrimary,
-        topic: &Topic,
-        recorded: &Range,
-    ) -> Result<RangeState, String> {
-        if !work.driver.all_drained() {
-            return self.recorded_state(topic, recorded).await;
+        let mut states = Vec::with_capacity(ends.len());
+        for (range, end) in work.ranges.iter().zip(ends) {
+            let own = self.sealed_segments(range, end.ended.as_ref())?;
+            states.push(self.fold_range(&work.topic, range, &own).await?);
         }
-        let state = head.state();
-        #[cfg(test)]
-        assert_eq!(state, self.recorded_state(topic, recorded).await?, "memory equals the fold");
-        Ok(state)
-    }
-
-    /// What a closed range ended with, folded from its recorded log.
-    pub(super) async fn recorded_state(&self, topic: &Topic, range: &Range) -> Result<RangeState, String> {
-        let sealed = self.sealed_segments(range, None)?;
-        self.fold_range(topic, range, &sealed).await
+        Ok(states)
     }
 
     async fn abort_reshard(&self, work: &mut Work, why: String, sealed: Vec<ParentEnd>) {
@@ -446,47 +404,25 @@ impl Inner {
     /// After an abort: parents go on, in their own segment or in the one that follows it.
     async fn resume_parents(&self, work: &Work, sealed: &[ParentEnd]) {
         for (head, before) in work.heads.iter().zip(&work.ranges) {
-            let fenced = sealed.iter().any(|end| end.range == head.id);
-            let goes_on = before.open().map(|open| open.loglet) != self.open_loglet(&work.runtime, head.id);
-            let outcome = if fenced && !goes_on {
-                // Somebody else gave the operation up and knew nothing of the fence: it is rolled away.
-                Err("its segment was fenced".to_owned())
-            } else if fenced {
-                self.go_on(&work.runtime, head, before).await
-            } else {
-                if let Some(open) = before.open() {
-                    self.after_failed_roll(&work.runtime, head, open.loglet);
-                }
-                Ok(())
-            };
-            if let Err(why) = outcome {
-                tracing::error!(topic = %work.runtime.name, range = %head.id, why, "range stays blocked");
-                head.close(Phase::Blocked(why));
+            let open = before.open().map(|open| open.loglet);
+            if open != self.open_loglet(&work.runtime, head.id) {
+                continue; // another segment follows, and is opened below
             }
+            if sealed.iter().any(|end| end.range == head.id) {
+                // Somebody else gave the operation up and knew nothing of the fence: it is rolled away.
+                head.close(Phase::Blocked("its segment was fenced".to_owned()));
+            } else if let Some(open) = open {
+                self.after_failed_roll(&work.runtime, head, open);
+            }
+        }
+        if let Err(why) = self.follow(&work.runtime, States::new()).await {
+            tracing::error!(topic = %work.runtime.name, why, "recorded and not opened; tried again");
         }
     }
 
     /// The open segment of a range, as the control state has it now.
     fn open_loglet(&self, runtime: &TopicRuntime, range: RangeId) -> Option<LogletId> {
         self.control.read().range(runtime.id, range)?.open().map(|open| open.loglet)
-    }
-
-    /// A range whose segment was fenced goes on in the next one that the chain has: folded afresh, what was in flight
-    /// settled by the recorded tail.
-    pub(super) async fn go_on(
-        &self,
-        runtime: &TopicRuntime,
-        head: &Arc<RangePrimary>,
-        before: &Range,
-    ) -> Result<(), String> {
-        let state = self.control.read();
-        let topic = state.topics.get(&runtime.id).ok_or("the topic is gone")?;
-        let recorded = topic.ranges.get(&head.id).ok_or("the range is gone")?;
-        let (tail, degraded) = recorded_end(recorded, before);
-        let own = self.sealed_segments(recorded, None)?;
-        let folded = self.fold_range(topic, recorded, &own).await?;
-        let sealed = self.history(topic, recorded, own)?;
-        self.succeed(runtime, head, recorded, folded, sealed, (tail.unwrap_or_default(), degraded))
     }
 }
 
@@ -499,16 +435,9 @@ struct Work {
     ranges: SmallVec<[Arc<Range>; 2]>,
     heads: SmallVec<[Arc<RangePrimary>; 2]>,
     driver: Driver,
+    /// What the parents ended with, once that is known.
+    states: Vec<RangeState>,
     stopped_at: Instant,
-}
-
-/// Where the segment ended that was open in `before`, as the chain has recorded it: an empty one left the chain.
-fn recorded_end(recorded: &Range, before: &Range) -> (Option<Address>, Option<(Address, Address)>) {
-    let Some(open) = before.open() else { return (None, None) };
-    match recorded.chain.iter().find(|entry| entry.loglet == open.loglet) {
-        Some(entry) => (entry.tail, entry.degraded),
-        None => (Some(Address(0)), None),
-    }
 }
 
 /// First partition of the right part that leaves the parts' bytes as equal as can be.

@@ -1,14 +1,12 @@
 //! Ending a range's segment and opening the next: the graceful roll, and the seal of a segment that cannot go on.
 
 use super::Inner;
+use super::follow::States;
 use super::topic::TopicRuntime;
-use super::topics::{epochs, stamping};
+use super::topics::epochs;
 use crate::control::command::{self, Command, Ended, Extend};
-use crate::control::state::Range;
 use crate::control::{ControlError, propose_one};
 use crate::range::primary::{Phase, RangePrimary};
-use crate::range::segment::Segment;
-use crate::range::state::RangeState;
 use crate::types::{Address, LogletId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -135,37 +133,9 @@ impl Inner {
         let ended = self.seal(control).await?;
         let own = self.sealed_segments(control, Some(&ended))?;
         let folded = self.fold_range(control_topic, control, &own).await?;
-        let sealed = self.history(control_topic, control, own)?;
-        let (tail, degraded) = (ended.tail, ended.degraded);
         self.propose_extend(topic, range, version, ended).await?;
-        let state = self.control.read();
-        let control = state.range(topic.id, range.id).ok_or("the range is gone")?;
-        self.succeed(topic, range, control, folded, sealed, (tail, degraded))?;
+        self.follow(topic, States::from([(range.id, folded)])).await?;
         tracing::info!(topic = %topic.name, range = %range.id, "range goes on in another segment");
-        Ok(())
-    }
-
-    /// Another primary of the same range goes on in its open segment, with this state and these older segments; what was
-    /// in flight is settled by where the last segment ended.
-    pub(super) fn succeed(
-        &self,
-        topic: &TopicRuntime,
-        range: &Arc<RangePrimary>,
-        control: &Range,
-        folded: RangeState,
-        sealed: Vec<Arc<Segment>>,
-        (tail, degraded): (Address, Option<(Address, Address)>),
-    ) -> Result<(), String> {
-        let segment = self.open_segment(control).map_err(|e| e.to_string())?;
-        let (limits, config) = (self.limits(), topic.config.load());
-        let next =
-            RangePrimary::new(topic.id, range.id, limits, stamping(&config), folded, sealed, segment.clone());
-        // Nothing fails from here on: what is handed over is taken over.
-        range.stop_issuing(control.version);
-        let handed_over = range.hand_over(tail, degraded);
-        next.open(segment, &epochs(control), handed_over, self.now_ms());
-        topic.add(vec![next]);
-        range.close(Phase::Moved);
         Ok(())
     }
 }

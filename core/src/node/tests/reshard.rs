@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::api::OperationView;
-use crate::control::command::{BeginReshard, Command};
+use crate::control::command::{BeginReshard, Command, ParentEnd, Reshard};
 use crate::control::propose_one;
 use crate::control::state::OperationKind;
 use crate::error::ReshardError;
+use crate::range::primary::Phase;
 use crate::testing::rng::Rng;
-use crate::types::RangeId;
+use crate::types::{LogletId, RangeId};
 use std::sync::atomic::AtomicI64;
 use uuid::Uuid;
 
@@ -147,6 +148,48 @@ async fn an_operation_that_runs_is_given_up_and_its_range_goes_on() {
     assert_eq!(base(&append(&node, id, vec![batch(0, 1, None, 1, "after")]).await[0]), 1);
     done(&api.split(id, 0, Some(2)).await.expect("split"), &[0], &[1, 2]);
     assert!(matches!(api.abort_operation(Uuid::nil()).await, Err(ReshardError::UnknownOperation(_))));
+    node.stop().await;
+}
+
+/// Whoever recorded the close need not be the one who opens the children (R14): the node does that on seeing it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_split_that_somebody_else_recorded_is_opened_by_the_node_that_it_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &small())).await.expect("starts");
+    let id = topic(&node, "t", 4, &[]).await;
+    append(&node, id, (0..4).map(|p| batch(p, 1, Some((7, 0, 0)), 1, &format!("{p}"))).collect()).await;
+    let inner = node.inner.clone();
+    let old = inner.topic(id).expect("there").ranges()[0].clone();
+    {
+        let _layout = inner.layout.lock().await;
+        let operation = Uuid::new_v4();
+        let kind = OperationKind::Split { range: RangeId(0), at: 2 };
+        let begin = BeginReshard { operation, topic: id, kind, now: i64::MAX };
+        propose_one(&*inner.control, Command::BeginReshard(begin)).await.expect("recorded");
+        let state = inner.control.read();
+        let range = state.range(id, RangeId(0)).expect("there").clone();
+        let ended = Some(inner.seal(&range).await.expect("sealed"));
+        let parents = vec![ParentEnd { range: range.id, version: range.version, ended }];
+        let seed = LogletId(state.counters.next_loglet);
+        let expression = inner.drive_of(&state.topics[&id]);
+        let next = vec![inner.new_segment(&expression, seed).expect("a place"); 2];
+        let reshard = Reshard { operation, parents, next, now: 1 };
+        propose_one(&*inner.control, Command::Reshard(reshard)).await.expect("recorded");
+    }
+    let until = soon();
+    while old.phase() != Phase::Moved {
+        assert!(Instant::now() < until, "recorded and not opened");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(layout(&node, id), [(1, 0, 1), (2, 2, 3)]);
+    for p in 0..4 {
+        let again = append(&node, id, vec![batch(p, 1, Some((7, 0, 0)), 1, &format!("{p}"))]).await;
+        assert_eq!(base(&again[0]), 0, "a duplicate of what the parent took");
+        let next = append(&node, id, vec![batch(p, 1, Some((7, 0, 1)), 1, "more")]).await;
+        assert_eq!(base(&next[0]), 1);
+        assert_eq!(read_all(&node, id, p, 0).await.len(), 2);
+    }
+    drop(inner);
     node.stop().await;
 }
 

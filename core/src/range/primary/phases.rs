@@ -90,6 +90,15 @@ impl RangePrimary {
         self.lanes.register(who);
     }
 
+    /// Hands nothing out any more: the segment was ended, by whomever. Appends wait for whoever follows.
+    pub fn stop_for_good(&self) {
+        let mut head = self.head.lock();
+        head.sequencer.seal();
+        if head.phase == Phase::Open {
+            head.phase = Phase::Between;
+        }
+    }
+
     /// Takes no more appends, for the reason given by `phase`. `Moved` comes after the layout shows the successors, so
     /// that whoever looks again finds them; what was closed for good stays so.
     pub fn close(&self, phase: Phase) {

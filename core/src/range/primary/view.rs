@@ -66,6 +66,11 @@ impl RangePrimary {
         head.state.end_of_epoch(partition, epoch, high)
     }
 
+    /// The segment that it writes, or last wrote.
+    pub fn active_loglet(&self) -> LogletId {
+        self.head.lock().segment.loglet
+    }
+
     /// The segments that hold its partitions, oldest first: its ancestors' and its own, of which the last is the active
     /// one (see [`crate::range::lineage`]).
     pub fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
