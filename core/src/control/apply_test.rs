@@ -15,11 +15,11 @@ fn topic_id(n: u128) -> TopicId {
     TopicId(Uuid::from_u128(n))
 }
 
-fn primary(node: i32, generation: u64) -> Primary {
+pub(super) fn primary(node: i32, generation: u64) -> Primary {
     Primary { node: NodeId(node), generation: Generation(generation) }
 }
 
-fn segment(primary: Primary) -> NewSegment {
+pub(super) fn segment(primary: Primary) -> NewSegment {
     let drive = DriveSpec::Memory { node: primary.node };
     NewSegment { drive, window: 16, seal_mode: SealMode::Fence, primary }
 }
@@ -46,13 +46,13 @@ fn fitting(state: &State, topic: TopicId, range: RangeId, tail: u64, primary: Pr
     Extend { topic, range, version: present.version, ended, next: segment(primary), now: 2 }
 }
 
-fn applied(state: &mut State, command: Command) -> Reply {
+pub(super) fn applied(state: &mut State, command: Command) -> Reply {
     let (reply, _) = state.apply(&command).expect("applied");
     state.check().expect("invariants");
     reply
 }
 
-fn refused(state: &mut State, command: Command) -> Refusal {
+pub(super) fn refused(state: &mut State, command: Command) -> Refusal {
     let before = state.clone();
     let refusal = state.apply(&command).expect_err("refused");
     assert_eq!(*state, before, "a refusal changes nothing");
@@ -267,7 +267,7 @@ fn a_closed_range_goes_after_its_parents_and_an_empty_one_without_segments() {
     let (mut state, id) = small();
     let reshard = |state: &mut State, n: u128, kind: OperationKind, tail: u64, children: usize| {
         let operation = Uuid::from_u128(n);
-        let begin = BeginReshard { operation, topic: id, kind: kind.clone(), now: 1 };
+        let begin = BeginReshard { operation, topic: id, kind, now: 1 };
         applied(state, Command::BeginReshard(begin));
         let ended = |range: &RangeId| parent_end(state, id, *range, tail).expect("there");
         let parents = kind.ranges().iter().map(ended).collect();

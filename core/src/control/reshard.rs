@@ -38,7 +38,7 @@ impl State {
         let operation = Operation {
             id: begin.operation,
             topic: begin.topic,
-            kind: begin.kind.clone(),
+            kind: begin.kind,
             state: OperationState::Running,
             started_at: begin.now,
             ended_at: begin.now,
@@ -56,7 +56,7 @@ impl State {
         if !broken(Mutant::CloseUnversioned) {
             check_running(operation)?;
         }
-        let (topic_id, kind) = (operation.topic, operation.kind.clone());
+        let (topic_id, kind) = (operation.topic, operation.kind);
         let topic = self.topics.get(&topic_id).ok_or(Refusal::UnknownTopic(topic_id))?;
         let ids = kind.ranges();
         if ids.iter().ne(reshard.parents.iter().map(|parent| &parent.range)) {

@@ -1,38 +1,19 @@
 //! Split, merge and abort as commands: lineage, epochs, versions, and what is refused.
 
+use super::apply_test::{applied, refused};
 use super::command::*;
 use super::reshard::OPERATIONS_KEPT;
 use super::state::*;
-use crate::drive::spec::DriveSpec;
 use crate::testing::mutant::Mutant;
 use crate::testing::mutant::switched::with_broken;
 use crate::types::{Address, Generation, LogletId, NodeId, Primary, RangeId, Span, TopicId};
-use crate::virtual_log::chain::SealMode;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
 const TOPIC: TopicId = TopicId(Uuid::from_u128(1));
 
-fn primary(generation: u64) -> Primary {
-    Primary { node: NodeId(1), generation: Generation(generation) }
-}
-
 fn segment(generation: u64) -> NewSegment {
-    let drive = DriveSpec::Memory { node: NodeId(1) };
-    NewSegment { drive, window: 16, seal_mode: SealMode::Fence, primary: primary(generation) }
-}
-
-fn applied(state: &mut State, command: Command) -> Reply {
-    let (reply, _) = state.apply(&command).expect("applied");
-    state.check().expect("invariants");
-    reply
-}
-
-fn refused(state: &mut State, command: Command) -> Refusal {
-    let before = state.clone();
-    let refusal = state.apply(&command).expect_err("refused");
-    assert_eq!(*state, before, "a refusal changes nothing");
-    refusal
+    super::apply_test::segment(super::apply_test::primary(1, generation))
 }
 
 /// A topic of 8 partitions in so many ranges.

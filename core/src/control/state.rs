@@ -172,7 +172,7 @@ pub struct Operation {
 }
 
 /// What an operation does.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationKind {
     /// Splits a range; `at` is the right child's first partition.
     Split {

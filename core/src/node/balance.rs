@@ -41,7 +41,10 @@ impl Balance {
     pub(super) fn advised(&self) -> (usize, usize) {
         let topics = self.topics.lock();
         let all = topics.values().flat_map(|topic| &topic.advised);
-        let splits = all.clone().filter(|action| matches!(action, Action::Split { .. })).count();
+        let splits = all
+            .clone()
+            .filter(|action| matches!(action, Action::Change(OperationKind::Split { .. })))
+            .count();
         (splits, all.count() - splits)
     }
 
@@ -137,12 +140,12 @@ impl Inner {
     /// Keeps what is advised, and logs it when it is another than before.
     fn advise(&self, topic: &TopicRuntime, decisions: Vec<Decision>) {
         let advice: Vec<Decision> =
-            decisions.into_iter().filter(|decision| kind_of(decision.action).is_some()).collect();
+            decisions.into_iter().filter(|decision| decision.action.change().is_some()).collect();
         let actions: Vec<Action> = advice.iter().map(|decision| decision.action).collect();
         let mut topics = self.balance.topics.lock();
         let remembered = topics.entry(topic.id).or_default();
         for decision in advice.iter().filter(|decision| !remembered.advised.contains(&decision.action)) {
-            if let Some(kind) = kind_of(decision.action) {
+            if let Some(kind) = decision.action.change() {
                 tracing::info!(topic = %topic.name, operation = %kind, why = decision.why, "advised by load");
             }
         }
@@ -151,7 +154,7 @@ impl Inner {
 
     fn act(self: &Arc<Self>, topic: &TopicRuntime, decisions: Vec<Decision>, now: i64) {
         for decision in decisions {
-            let Some(kind) = kind_of(decision.action) else { continue };
+            let Some(kind) = decision.action.change() else { continue };
             tracing::info!(topic = %topic.name, operation = %kind, why = decision.why, "begun by load");
             let count = match kind {
                 OperationKind::Split { .. } => &self.balance.splits,
@@ -183,10 +186,18 @@ impl Inner {
         let decisions = self.decisions(&runtime, control, self.now_ms());
         let lines = decisions.into_iter().map(|decision| match (decision.action, mode) {
             (Action::Keep { .. }, _) => decision.why,
-            (Action::Split { .. }, ReshardMode::On) => format!("To be split: {}", decision.why),
-            (Action::Merge { .. }, ReshardMode::On) => format!("To be merged: {}", decision.why),
-            (Action::Split { .. }, _) => format!("A split is advised: {}", decision.why),
-            (Action::Merge { .. }, _) => format!("A merge is advised: {}", decision.why),
+            (Action::Change(OperationKind::Split { .. }), ReshardMode::On) => {
+                format!("To be split: {}", decision.why)
+            }
+            (Action::Change(OperationKind::Merge { .. }), ReshardMode::On) => {
+                format!("To be merged: {}", decision.why)
+            }
+            (Action::Change(OperationKind::Split { .. }), _) => {
+                format!("A split is advised: {}", decision.why)
+            }
+            (Action::Change(OperationKind::Merge { .. }), _) => {
+                format!("A merge is advised: {}", decision.why)
+            }
         });
         Some(ReshardAdvice { mode: mode.to_string(), lines: lines.collect() })
     }
@@ -226,13 +237,5 @@ fn busy(control: &Topic, range: &RangePrimary) -> Option<&'static str> {
         (_, Known::Prefix(_) | Known::Nothing(_)) => Some("is damaged"),
         (Phase::Open, Known::Whole) => None,
         (_, Known::Whole) => Some("takes no appends now"),
-    }
-}
-
-fn kind_of(action: Action) -> Option<OperationKind> {
-    match action {
-        Action::Split { range, at } => Some(OperationKind::Split { range, at }),
-        Action::Merge { left, right } => Some(OperationKind::Merge { left, right }),
-        Action::Keep { .. } => None,
     }
 }

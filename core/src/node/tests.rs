@@ -9,43 +9,14 @@ use crate::api::{AppendBatch, Appended, Lane, NewTopic, Piece, ReadFrom};
 use crate::config::node::NodeConfig;
 use crate::error::{AppendError, ReadFailure, TopicPartition};
 use crate::store::{Fault, Faults};
+pub(super) use crate::testing::batch::batch;
 use crate::types::TopicId;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// A batch of `count` records whose body says `text`; the CRC is right, the records are no records.
-pub(super) fn batch(
-    partition: i32,
-    count: i32,
-    producer: Option<(i64, i16, i32)>,
-    timestamp: i64,
-    text: &str,
-) -> AppendBatch {
-    let (id, epoch, sequence) = producer.unwrap_or((-1, -1, -1));
-    let mut tail = BytesMut::new();
-    tail.put_i16(0);
-    tail.put_i32(count - 1);
-    tail.put_i64(timestamp);
-    tail.put_i64(timestamp);
-    tail.put_i64(id);
-    tail.put_i16(epoch);
-    tail.put_i32(sequence);
-    tail.put_i32(count);
-    tail.put_slice(text.as_bytes());
-    let mut bytes = BytesMut::new();
-    bytes.put_i64(0);
-    bytes.put_i32(9 + tail.len() as i32);
-    bytes.put_i32(0);
-    bytes.put_i8(2);
-    bytes.put_u32(crate::codec::crc32c(&[&tail]));
-    bytes.put_slice(&tail);
-    let bytes = bytes.freeze();
-    AppendBatch { partition, head: BatchHead::parse(&bytes).expect("a whole head"), bytes }
-}
 
 pub(super) fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
     let mut config = NodeConfig::default();

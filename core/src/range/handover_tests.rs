@@ -5,18 +5,13 @@ use super::lane::Lane;
 use super::primary::{Batch, Limits, Phase, Progress, RangePrimary, Stamping, Told, divide};
 use super::segment::{Owner, Segment};
 use super::state::RangeState;
-use crate::codec::batch::BatchHead;
 use crate::codec::entry::{EntryHeader, EntryKind};
-use crate::drive::{
-    AdmitError, Caps, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId, Stored,
-    TailDesc, Ticket, WriteError,
-};
+use crate::drive::{Run, Ticket};
 use crate::error::AppendError;
 use crate::loglet::sequencer::Window;
+use crate::testing::write_only::{Takes, WriteOnly};
 use crate::types::{Address, LogletId, Offset, Partition, RangeId, Span, TopicId};
-use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,58 +54,12 @@ impl Scripted {
     }
 }
 
-impl LogDrive for Scripted {
-    fn admit(&self, _bytes: usize) -> Result<(), AdmitError> {
-        Ok(())
-    }
-    fn submit(&self, run: Run) {
+impl Takes for Scripted {
+    fn take_run(&self, run: Run) {
         let mut entries = self.entries.lock();
         assert_eq!(run.first.0, entries.len() as u64, "submitted in order of addresses");
         entries.extend(run.entries.into_iter().map(|e| (e.header, e.body)));
         self.tickets.lock().push_back((run.ticket, entries.len() as u64));
-    }
-    fn read(&self, _address: Address) -> BoxFuture<'_, Result<Read, ReadError>> {
-        async { Ok(Read::Hole) }.boxed()
-    }
-    fn list_cached(&self, _query: &ListQuery) -> Option<Vec<Stored>> {
-        None
-    }
-    fn list(&self, _query: ListQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
-        async { Ok(Vec::new()) }.boxed()
-    }
-    fn scan(&self, _query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
-        async { Ok(Vec::new()) }.boxed()
-    }
-    fn last_of(
-        &self,
-        _kind: EntryKind,
-        _flags: u8,
-        _below: Address,
-    ) -> BoxFuture<'_, Result<Option<Address>, ReadError>> {
-        async { Ok(None) }.boxed()
-    }
-    fn weak_tail(&self, _k: u32) -> BoxFuture<'_, Result<TailDesc, ReadError>> {
-        async { Ok(TailDesc::default()) }.boxed()
-    }
-    fn fence(&self, _k: u32, _by: SealId) -> BoxFuture<'_, Result<TailDesc, FenceError>> {
-        async { Err(FenceError::Unsupported) }.boxed()
-    }
-    fn repair(
-        &self,
-        _address: Address,
-        _entry: crate::codec::entry::Entry,
-        _below: Address,
-        _by: SealId,
-    ) -> BoxFuture<'_, Result<(), WriteError>> {
-        async { Ok(()) }.boxed()
-    }
-    fn trim(&self, _below: Address) -> BoxFuture<'_, Result<(), WriteError>> {
-        async { Ok(()) }.boxed()
-    }
-    fn note_committed(&self, _committed: Address) {}
-    fn note_log_starts(&self, _starts: &[(Partition, Offset)]) {}
-    fn caps(&self) -> Caps {
-        Caps { fence: true, durable: true }
     }
 }
 
@@ -119,7 +68,7 @@ const SPAN: Span = Span { first: 0, last: 3 };
 /// A primary with its drive and the state that it began with.
 pub(super) struct One {
     pub(super) primary: Arc<RangePrimary>,
-    pub(super) drive: Arc<Scripted>,
+    pub(super) drive: Arc<WriteOnly<Scripted>>,
     segment: Arc<Segment>,
     before: RangeState,
 }
@@ -133,7 +82,7 @@ impl One {
             producer_expiration_ms: i64::MAX / 2,
             producers_max: 1000,
         };
-        let drive = Arc::new(Scripted::default());
+        let drive = Arc::<WriteOnly<Scripted>>::default();
         let segment = Arc::new(Segment::new(
             Owner { range: RangeId(loglet as u32), span: before.span() },
             LogletId(loglet),
@@ -185,26 +134,7 @@ impl One {
 
 /// A batch of one record that says `text`.
 pub(super) fn batch(partition: Partition, producer: Option<(i64, i16, i32)>, text: &str) -> Batch {
-    let (id, epoch, sequence) = producer.unwrap_or((-1, -1, -1));
-    let mut tail = BytesMut::new();
-    tail.put_i16(0);
-    tail.put_i32(0);
-    tail.put_i64(1);
-    tail.put_i64(1);
-    tail.put_i64(id);
-    tail.put_i16(epoch);
-    tail.put_i32(sequence);
-    tail.put_i32(1);
-    tail.put_slice(text.as_bytes());
-    let mut bytes = BytesMut::new();
-    bytes.put_i64(0);
-    bytes.put_i32(9 + tail.len() as i32);
-    bytes.put_i32(0);
-    bytes.put_i8(2);
-    bytes.put_u32(crate::codec::crc32c(&[&tail]));
-    bytes.put_slice(&tail);
-    let bytes = bytes.freeze();
-    Batch { partition, head: BatchHead::parse(&bytes).expect("a whole head"), bytes }
+    crate::testing::batch::batch(partition, 1, producer, 1, text)
 }
 
 /// Issues batches as one request of `lane`; how many were taken.

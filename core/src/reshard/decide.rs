@@ -10,6 +10,7 @@
 //! Between the two nothing happens: what was split at the target is far above what is merged, and the other way round.
 
 use super::load::{Counts, RangeLoad, Rate};
+use crate::control::state::OperationKind;
 use crate::types::{Partition, RangeId, Span};
 use std::collections::BTreeMap;
 
@@ -61,28 +62,26 @@ pub struct RangeInfo {
     pub busy: Option<&'static str>,
 }
 
-/// What to do with a range.
+/// What to do with a range, or with two.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Split it.
-    Split {
-        /// The range.
-        range: RangeId,
-        /// The right child's first partition.
-        at: Partition,
-    },
-    /// Make one of two neighbours.
-    Merge {
-        /// The left one.
-        left: RangeId,
-        /// The right one.
-        right: RangeId,
-    },
+    /// Split or merge.
+    Change(OperationKind),
     /// Leave it as it is.
     Keep {
         /// The range.
         range: RangeId,
     },
+}
+
+impl Action {
+    /// The split or merge that it is.
+    pub fn change(self) -> Option<OperationKind> {
+        match self {
+            Action::Change(kind) => Some(kind),
+            Action::Keep { .. } => None,
+        }
+    }
 }
 
 /// What to do, and why, in a sentence.
@@ -159,7 +158,7 @@ impl Plan<'_> {
                 Ok((at, said)) => {
                     self.changes_left -= 1;
                     self.ranges += 1;
-                    let action = Action::Split { range: view.info.id, at };
+                    let action = Action::Change(OperationKind::Split { range: view.info.id, at });
                     Verdict::Does(Decision { action, why: format!("{}; {said}.", excess.said) })
                 }
                 Err(why) => Verdict::Keeps(format!("{}; not split: {why}.", excess.said)),
@@ -214,7 +213,8 @@ impl Plan<'_> {
                 None => {
                     self.changes_left -= 1;
                     self.ranges -= 1;
-                    let action = Action::Merge { left: left.info.id, right: right.info.id };
+                    let action =
+                        Action::Change(OperationKind::Merge { left: left.info.id, right: right.info.id });
                     let why = format!("{said}; one range is enough for them.");
                     self.verdicts[i] = Some(Verdict::Does(Decision { action, why }));
                     self.verdicts[i + 1] = Some(Verdict::WithLeft);

@@ -2,6 +2,7 @@
 
 use super::decide::*;
 use super::load::{Counts, Meter, RangeLoad, Rate, SLOTS};
+use crate::control::state::OperationKind;
 use crate::testing::rng::Rng;
 use crate::types::{Partition, RangeId, Span};
 use proptest::prelude::*;
@@ -57,7 +58,7 @@ fn a_hot_range_is_split_where_its_load_is_halved() {
         &[range(3, 4, [5, 25, 5, 6])],
         &policy(),
         &[(
-            Action::Split { range: RangeId(3), at: 6 },
+            Action::Change(OperationKind::Split { range: RangeId(3), at: 6 }),
             "Range 3 has 41.0 MiB/s over 30 s, 128 % of the target of 32.0 MiB/s; a split at partition 6 leaves 73 % on the busier side.",
         )],
     );
@@ -75,7 +76,7 @@ fn records_count_like_bytes_and_decide_where_they_are_nearer_to_their_target() {
         &[hot],
         &policy(),
         &[(
-            Action::Split { range: RangeId(0), at: 1 },
+            Action::Change(OperationKind::Split { range: RangeId(0), at: 1 }),
             "Range 0 has 100,000 records/s over 30 s, 200 % of the target of 50,000 records/s; a split at partition 1 leaves 70 % on the busier side.",
         )],
     );
@@ -117,7 +118,7 @@ fn a_range_above_its_size_is_split_in_the_middle_where_nothing_is_appended() {
         &[big],
         &policy,
         &[(
-            Action::Split { range: RangeId(0), at: 2 },
+            Action::Change(OperationKind::Split { range: RangeId(0), at: 2 }),
             "Range 0 has 3.0 GiB stored, 300 % of the target of 1.0 GiB stored; a split in the middle, at partition 2, since no partition gets more.",
         )],
     );
@@ -130,7 +131,7 @@ fn cold_neighbours_become_one_and_the_third_waits() {
         &policy(),
         &[
             (
-                Action::Merge { left: RangeId(0), right: RangeId(1) },
+                Action::Change(OperationKind::Merge { left: RangeId(0), right: RangeId(1) }),
                 "Ranges 0 and 1 got 4.0 MiB/s, 4 records/s together at most, below 40 % of 32.0 MiB/s or 50,000 records/s; one range is enough for them.",
             ),
             (
@@ -239,8 +240,8 @@ fn any_case() -> impl Strategy<Value = Case> {
 /// Ranges that an action changes.
 fn changed(action: Action) -> Vec<RangeId> {
     match action {
-        Action::Split { range, .. } => vec![range],
-        Action::Merge { left, right } => vec![left, right],
+        Action::Change(OperationKind::Split { range, .. }) => vec![range],
+        Action::Change(OperationKind::Merge { left, right }) => vec![left, right],
         Action::Keep { .. } => vec![],
     }
 }
@@ -269,12 +270,12 @@ proptest! {
             }
             match decision.action {
                 Action::Keep { .. } => continue,
-                Action::Split { range, at } => {
+                Action::Change(OperationKind::Split { range, at }) => {
                     let span = layout.ranges[of(range)].span;
                     prop_assert!(span.first < at && at <= span.last);
                     ranges += 1;
                 }
-                Action::Merge { left, right } => {
+                Action::Change(OperationKind::Merge { left, right }) => {
                     prop_assert_eq!(of(left) + 1, of(right));
                     let sum = load[&left].peak.bytes + load[&right].peak.bytes;
                     prop_assert!(policy.bytes_per_second == 0 || 100 * sum < policy.merge_below_percent * policy.bytes_per_second);
@@ -367,7 +368,7 @@ impl Week {
         }
         let whole = Span { first: old[0].span.first, last: old[old.len() - 1].span.last };
         let (spans, split) = match action {
-            Action::Split { at, .. } => {
+            Action::Change(OperationKind::Split { at, .. }) => {
                 (vec![Span { last: at - 1, ..whole }, Span { first: at, ..whole }], true)
             }
             _ => (vec![whole], false),

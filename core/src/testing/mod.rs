@@ -4,6 +4,8 @@
 //! of tests.
 
 #[cfg(test)]
+pub(crate) mod batch;
+#[cfg(test)]
 mod explorer;
 #[cfg(test)]
 pub(crate) mod fuzz;
@@ -14,5 +16,7 @@ pub(crate) mod mutant;
 mod reshard_explorer;
 #[cfg(test)]
 pub(crate) mod rng;
+#[cfg(test)]
+pub(crate) mod write_only;
 
 pub(crate) use mutant::{Mutant, broken};

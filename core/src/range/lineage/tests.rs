@@ -1,6 +1,4 @@
 use super::*;
-use crate::codec::batch::BatchHead;
-use crate::codec::crc32c;
 use crate::drive::LogDrive;
 use crate::loglet::sequencer::Window;
 use crate::range::ack::{Ack, Issued, Pending, Share};
@@ -12,7 +10,6 @@ use crate::range::retention::{self, Bounds, FoldsFrom, Policy, SegmentView};
 use crate::range::state::RangeState;
 use crate::store::{DiskStore, MemoryStore, StoreConfig, TailBudget};
 use crate::types::{LeafId, LogletId, NodeId, Offset, TopicId};
-use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -28,27 +25,8 @@ fn span(first: i32, last: i32) -> Span {
     Span { first, last }
 }
 
-/// A batch of `count` records; the CRC is right, the records are no records.
 fn batch(partition: Partition, count: i32, timestamp: i64, text: &str) -> Batch {
-    let mut tail = BytesMut::new();
-    tail.put_i16(0);
-    tail.put_i32(count - 1);
-    tail.put_i64(timestamp);
-    tail.put_i64(timestamp);
-    tail.put_i64(-1);
-    tail.put_i16(-1);
-    tail.put_i32(-1);
-    tail.put_i32(count);
-    tail.put_slice(text.as_bytes());
-    let mut bytes = BytesMut::new();
-    bytes.put_i64(0);
-    bytes.put_i32(9 + tail.len() as i32);
-    bytes.put_i32(0);
-    bytes.put_i8(2);
-    bytes.put_u32(crc32c(&[&tail]));
-    bytes.put_slice(&tail);
-    let bytes = bytes.freeze();
-    Batch { partition, head: BatchHead::parse(&bytes).expect("a whole head"), bytes }
+    crate::testing::batch::batch(partition, count, None, timestamp, text)
 }
 
 /// An appended batch as the model keeps it.

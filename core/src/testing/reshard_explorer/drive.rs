@@ -37,7 +37,7 @@ impl World {
             return None;
         }
         let operation = self.running()?;
-        let (id, kind) = (operation.id, operation.kind.clone());
+        let (id, kind) = (operation.id, operation.kind);
         let ranges = kind.ranges().into_iter().filter_map(|id| self.topic().ranges.get(&id).cloned());
         let before: SmallVec<[Arc<Range>; 2]> = ranges.collect();
         let parents = before.iter().map(|range| {

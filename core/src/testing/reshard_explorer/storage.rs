@@ -1,17 +1,13 @@
 //! Leaves: one disk's copy of a loglet, with the writes that are on their way to it, and the drive that takes them.
 
 use crate::codec::entry::{Entry, EntryHeader, EntryKind};
-use crate::drive::{
-    AdmitError, Caps, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId, Stored,
-    TailDesc, WriteError,
-};
+use crate::drive::Run;
 use crate::range::fold::{Fold, FoldError, SealedSegment};
 use crate::range::state::RangeState;
 use crate::store::registers::{Registers, Slot};
-use crate::types::{Address, Offset, Partition, Primary, Span};
+use crate::testing::write_only::Takes;
+use crate::types::{Address, Primary, Span};
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -113,54 +109,8 @@ impl Outbox {
     }
 }
 
-impl LogDrive for Outbox {
-    fn admit(&self, _bytes: usize) -> Result<(), AdmitError> {
-        Ok(())
-    }
-    fn submit(&self, run: Run) {
+impl Takes for Outbox {
+    fn take_run(&self, run: Run) {
         self.0.lock().push(run);
-    }
-    fn read(&self, _address: Address) -> BoxFuture<'_, Result<Read, ReadError>> {
-        async { Ok(Read::Hole) }.boxed()
-    }
-    fn list_cached(&self, _query: &ListQuery) -> Option<Vec<Stored>> {
-        None
-    }
-    fn list(&self, _query: ListQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
-        async { Ok(Vec::new()) }.boxed()
-    }
-    fn scan(&self, _query: ScanQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
-        async { Ok(Vec::new()) }.boxed()
-    }
-    fn last_of(
-        &self,
-        _kind: EntryKind,
-        _flags: u8,
-        _below: Address,
-    ) -> BoxFuture<'_, Result<Option<Address>, ReadError>> {
-        async { Ok(None) }.boxed()
-    }
-    fn weak_tail(&self, _k: u32) -> BoxFuture<'_, Result<TailDesc, ReadError>> {
-        async { Ok(TailDesc::default()) }.boxed()
-    }
-    fn fence(&self, _k: u32, _by: SealId) -> BoxFuture<'_, Result<TailDesc, FenceError>> {
-        async { Err(FenceError::Unsupported) }.boxed()
-    }
-    fn repair(
-        &self,
-        _address: Address,
-        _entry: Entry,
-        _below: Address,
-        _by: SealId,
-    ) -> BoxFuture<'_, Result<(), WriteError>> {
-        async { Ok(()) }.boxed()
-    }
-    fn trim(&self, _below: Address) -> BoxFuture<'_, Result<(), WriteError>> {
-        async { Ok(()) }.boxed()
-    }
-    fn note_committed(&self, _committed: Address) {}
-    fn note_log_starts(&self, _starts: &[(Partition, Offset)]) {}
-    fn caps(&self) -> Caps {
-        Caps { fence: true, durable: true }
     }
 }

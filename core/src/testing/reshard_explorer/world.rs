@@ -9,6 +9,7 @@ use super::storage::{Leaf, Outbox};
 use crate::control::state::{Range, State, Topic};
 use crate::range::ack::{AckSlot, Forks};
 use crate::range::lane::Parking;
+use crate::testing::write_only::WriteOnly;
 use crate::types::{Generation, LogletId, NodeId, Partition, Primary, TopicId};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -51,7 +52,7 @@ pub(super) struct World {
     pub(super) operations: u128,
     /// What was seen to be broken.
     pub(super) broken: Option<String>,
-    pub(super) outbox: Arc<Outbox>,
+    pub(super) outbox: Arc<WriteOnly<Outbox>>,
     pub(super) parking: Arc<Parking>,
     /// From which deadlines count; no time passes but by steps.
     pub(super) begun: Instant,
@@ -82,7 +83,7 @@ impl World {
             led: BTreeMap::new(),
             operations: 0,
             broken: None,
-            outbox: Arc::new(Outbox::default()),
+            outbox: Arc::default(),
             parking: Arc::default(),
             begun: now(),
         };

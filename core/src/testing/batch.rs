@@ -1,0 +1,37 @@
+//! Batches for tests.
+
+use crate::codec::batch::BatchHead;
+use crate::range::primary::Batch;
+use crate::types::Partition;
+use bytes::{BufMut, BytesMut};
+
+/// A batch of `count` records whose body says `text`, of a `producer` (id, epoch, first sequence) or of none; the CRC is
+/// right, the records are no records.
+pub(crate) fn batch(
+    partition: Partition,
+    count: i32,
+    producer: Option<(i64, i16, i32)>,
+    timestamp: i64,
+    text: &str,
+) -> Batch {
+    let (id, epoch, sequence) = producer.unwrap_or((-1, -1, -1));
+    let mut tail = BytesMut::new();
+    tail.put_i16(0);
+    tail.put_i32(count - 1);
+    tail.put_i64(timestamp);
+    tail.put_i64(timestamp);
+    tail.put_i64(id);
+    tail.put_i16(epoch);
+    tail.put_i32(sequence);
+    tail.put_i32(count);
+    tail.put_slice(text.as_bytes());
+    let mut bytes = BytesMut::new();
+    bytes.put_i64(0);
+    bytes.put_i32(9 + tail.len() as i32);
+    bytes.put_i32(0);
+    bytes.put_i8(2);
+    bytes.put_u32(crate::codec::crc32c(&[&tail]));
+    bytes.put_slice(&tail);
+    let bytes = bytes.freeze();
+    Batch { partition, head: BatchHead::parse(&bytes).expect("a whole head"), bytes }
+}
