@@ -52,7 +52,7 @@ pub(crate) enum Job {
     Check,
     /// The flusher is done with a plan.
     Rewritten(Rewritten),
-    /// Zero some spare extents.
+    /// Write some spare extents ahead.
     Zero,
     /// Finish what was sent before, then end.
     Stop,
@@ -123,7 +123,8 @@ impl Keeper {
             let done = match job {
                 Ok(Job::Closed(closed)) => {
                     self.closed.push_back(closed);
-                    self.check()
+                    let ahead = self.allocate(1);
+                    self.check().and(ahead)
                 }
                 Ok(Job::Check) => {
                     self.inner.check_queued.store(false, Ordering::Release);
@@ -131,7 +132,7 @@ impl Keeper {
                     self.check()
                 }
                 Ok(Job::Rewritten(rewritten)) => self.rewritten(rewritten).and_then(|()| self.check()),
-                Ok(Job::Zero) => self.zero(ZEROED),
+                Ok(Job::Zero) => self.allocate(ZEROED).and_then(|()| self.zero()),
                 Err(RecvTimeoutError::Timeout) => self.idle(),
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             };
@@ -161,14 +162,18 @@ impl Keeper {
         self.reuse()?;
         let groups = self.inner.counters.groups.load(Ordering::Relaxed);
         let quiet = self.groups_seen.replace(groups) == Some(groups) && self.inner.queue.len() == 0;
-        let wanted = quiet && self.retiring.is_empty() && self.lacks_spare();
-        if wanted && self.inner.room_for(self.inner.extent_bytes).is_ok() { self.zero(1) } else { Ok(()) }
+        if quiet && self.retiring.is_empty() && self.lacks_spare() {
+            self.allocate(1)?;
+            self.zero()?;
+        }
+        Ok(())
     }
 
     /// Whether the next extent would be one that was never written, which is slower.
     fn lacks_spare(&self) -> bool {
         let extents = self.inner.extents.lock();
-        self.inner.extent_bytes >= ZEROED_EXTENT_MIN && extents.spares.is_empty() && !extents.live.is_empty()
+        let large = self.inner.extent_bytes >= ZEROED_EXTENT_MIN;
+        large && !extents.spares.iter().any(|s| s.written) && !extents.live.is_empty()
     }
 
     fn close(&mut self, closed: &Closed) -> io::Result<()> {
@@ -427,7 +432,7 @@ impl Keeper {
                 zeros.extend(&[0; BLOCK]);
                 writer.write(zeros.filled(), 0)?;
                 let path = extent.path.clone();
-                self.inner.extents.lock().spares.push(Spare { path, len });
+                self.inner.extents.lock().spares.push(Spare { path, len, written: true });
             } else {
                 std::fs::remove_file(&extent.path)?;
             }
@@ -437,21 +442,44 @@ impl Keeper {
         Ok(())
     }
 
-    fn zero(&mut self, count: usize) -> io::Result<()> {
+    /// Makes files until there are `count` spare ones, unless the disk is nearly full: making one takes two commits of
+    /// the file system, for which no append should wait.
+    fn allocate(&self, count: usize) -> io::Result<()> {
+        let len = self.inner.extent_bytes;
+        while self.inner.extents.lock().spares.len() < count && self.inner.has_room(len).is_ok() {
+            let (path, len) = self.inner.new_file(len)?;
+            self.inner.extents.lock().spares.push(Spare { path, len, written: false });
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to spare files that were never written.
+    fn zero(&self) -> io::Result<()> {
+        while let Some(spare) = self.unwritten_spare() {
+            let written = self.write_zeros(&spare);
+            let Spare { path, len, .. } = spare;
+            self.inner.extents.lock().spares.push(Spare { path, len, written: written.is_ok() });
+            written?;
+        }
+        Ok(())
+    }
+
+    fn unwritten_spare(&self) -> Option<Spare> {
+        let mut extents = self.inner.extents.lock();
+        let at = extents.spares.iter().position(|s| !s.written)?;
+        Some(extents.spares.swap_remove(at))
+    }
+
+    fn write_zeros(&self, spare: &Spare) -> io::Result<()> {
         const PIECE: usize = 4 << 20;
         let mut zeros = Aligned::with_capacity(PIECE);
         zeros.extend(&vec![0; PIECE]);
-        for _ in 0..count {
-            self.inner.room_for(self.inner.extent_bytes)?;
-            let (path, len) = self.inner.new_file(self.inner.extent_bytes)?;
-            let writer = Writer::open(&path, self.inner.mode, None)?;
-            let mut at = 0;
-            while at < len && !self.inner.dropped.load(Ordering::Relaxed) {
-                let piece = usize::try_from(len - at).unwrap_or(PIECE).min(PIECE);
-                writer.write(zeros.filled().get(..piece).unwrap_or_default(), at)?;
-                at += piece as u64;
-            }
-            self.inner.extents.lock().spares.push(Spare { path, len });
+        let writer = Writer::open(&spare.path, self.inner.mode, None)?;
+        let mut at = 0;
+        while at < spare.len && !self.inner.dropped.load(Ordering::Relaxed) {
+            let piece = usize::try_from(spare.len - at).unwrap_or(PIECE).min(PIECE);
+            writer.write(zeros.filled().get(..piece).unwrap_or_default(), at)?;
+            at += piece as u64;
         }
         Ok(())
     }

@@ -141,6 +141,8 @@ struct Space {
 pub(crate) struct Spare {
     pub(crate) path: PathBuf,
     pub(crate) len: u64,
+    /// All its blocks were written before: such blocks sync faster.
+    pub(crate) written: bool,
 }
 
 #[derive(Default)]
@@ -244,7 +246,8 @@ impl Inner {
         let mut extents = self.extents.lock();
         let number = extents.next_number;
         extents.next_number += 1;
-        let fitting = extents.spares.iter().position(|s| s.len >= need);
+        let written = extents.spares.iter().position(|s| s.len >= need && s.written);
+        let fitting = written.or_else(|| extents.spares.iter().position(|s| s.len >= need));
         let (path, len) = match fitting {
             Some(at) => {
                 let spare = extents.spares.swap_remove(at);
@@ -349,15 +352,23 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether there is room for a file that the store makes for itself, and makes now: it may use half of the reserve.
+    /// Whether a file that the store makes for itself would leave half of the reserve.
     ///
     /// Errors: until space is freed.
-    pub(crate) fn room_for(&self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn has_room(&self, bytes: u64) -> io::Result<()> {
         let free = self.free_space()?;
         let need = (self.reserve_bytes / 2).saturating_add(bytes);
         if free < need {
             return Err(io::Error::other(format!("{free} bytes left, expected {need}")));
         }
+        Ok(())
+    }
+
+    /// Takes room for a file that the store makes for itself, and makes now: it may use half of the reserve.
+    ///
+    /// Errors: until space is freed.
+    pub(crate) fn room_for(&self, bytes: u64) -> io::Result<()> {
+        self.has_room(bytes)?;
         // Allocated at once: the next look at the file system sees it.
         if let Some(space) = self.space.lock().as_mut() {
             space.left = space.left.saturating_sub(bytes);

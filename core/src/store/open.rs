@@ -195,7 +195,10 @@ impl Recovery<'_> {
                     let expected = u32::from(crate::store::format::VERSION);
                     return Err(OpenError::Newer { file: path, got: u32::from(got), expected });
                 }
-                HeaderBlock::Spare => self.inner.extents.lock().spares.push(Spare { path, len }),
+                // Whether it was ever written shows nowhere; most were.
+                HeaderBlock::Spare => {
+                    self.inner.extents.lock().spares.push(Spare { path, len, written: true })
+                }
                 HeaderBlock::Damaged => {
                     self.damage(&path, "extent header damaged; the file is left alone".into())
                 }

@@ -147,10 +147,46 @@ fn an_idle_disk_prepares_one_spare_extent_when_none_is_left() {
         for a in 0..3u64 {
             write(&*drive, a, vec![data(leaf(1), a, 0, a as i64, 12 << 20)]).await.unwrap();
         }
-        assert_eq!(store.stats().extents_spare, 0);
-        eventually("one is prepared", || store.stats().extents_spare == 1).await;
+        let written = || store.inner.extents.lock().spares.iter().filter(|s| s.written).count();
+        eventually("one is prepared", || written() == 1).await;
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        assert_eq!(store.stats().extents_spare, 1, "and no more");
+        assert_eq!((written(), store.stats().extents_spare), (1, 1), "and no more");
+    });
+}
+
+/// Names the threads that make files.
+#[derive(Default)]
+struct Makers(parking_lot::Mutex<Vec<String>>);
+
+impl Faults for Makers {
+    fn write(&self, _len: usize) -> Fault {
+        Fault::None
+    }
+    fn allocate_fails(&self) -> bool {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        self.0.lock().push(name);
+        false
+    }
+}
+
+#[test]
+fn appends_do_not_wait_for_the_next_extents_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let makers = Arc::new(Makers::default());
+    runtime().block_on(async {
+        let config = StoreConfig { faults: Some(makers.clone()), ..config(dir.path()) };
+        let extent = config.extent_bytes as usize;
+        let (store, _) = DiskStore::open(config).unwrap();
+        let drive = store.drive(leaf(1));
+        for a in 0..12u64 {
+            let closed = store.stats().extents_closed;
+            eventually("one file ahead", || closed == 0 || store.stats().extents_spare >= 1).await;
+            write(&*drive, a, vec![data(leaf(1), a, 0, a as i64, extent / 2)]).await.unwrap();
+        }
+        assert!(store.stats().extents_closed >= 5, "{:?}", store.stats());
+        let made = makers.0.lock().clone();
+        let by_others = made.iter().filter(|name| *name != "keeper").count();
+        assert!(by_others <= 2, "none is made ahead before one was closed: {made:?}");
     });
 }
 
