@@ -10,8 +10,12 @@ pub use crate::drive::spec::{DriveExpr, DriveSpec};
 pub use crate::range::ack::Issued as Appended;
 /// The batches of one connection, and the outcomes of a request of it.
 pub use crate::range::lane::{Lane, Outcomes as AppendOutcomes};
+/// The end of a transaction in one partition, and whose rules of epochs hold.
+pub use crate::range::markers::{Marker, TransactionVersion};
 /// One batch to append: already checked by the gateway (magic, CRC, lengths, counts).
 pub use crate::range::primary::Batch as AppendBatch;
+/// What of transactions a reader wants to see.
+pub use crate::range::read::Isolation;
 
 use crate::control::state::OperationKind;
 use crate::error::{AppendError, ReadFailure, ReshardError, TopicError, TopicPartition};
@@ -172,6 +176,8 @@ pub struct ReadFrom {
     pub offset: Offset,
     /// Stop at so many bytes; the first batch may be larger when `first_whole` of the call says so.
     pub max_bytes: usize,
+    /// What of transactions is wanted.
+    pub isolation: Isolation,
 }
 
 /// A run of stored bytes: whole batches.
@@ -209,6 +215,34 @@ pub struct PartitionRead {
     pub bytes: usize,
     /// Offset after the last batch; the offset asked for when there is none.
     pub next_offset: Offset,
+    /// For a committed reader: the aborted transactions that have something in these batches, by first offset.
+    pub aborted: Vec<AbortedTransaction>,
+}
+
+/// A transaction that was aborted: batches of the producer from there on, up to its next abort marker, are to be left out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct AbortedTransaction {
+    /// Whose it was.
+    pub producer_id: i64,
+    /// Offset of its first record in the partition.
+    pub first_offset: Offset,
+}
+
+/// What a partition knows of a producer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ProducerView {
+    /// The producer.
+    pub producer_id: i64,
+    /// Its newest epoch.
+    pub epoch: i16,
+    /// Last sequence of that epoch; -1 without.
+    pub last_sequence: i32,
+    /// When it last appended something, or had a transaction ended, broker ms.
+    pub last_timestamp: i64,
+    /// Epoch of the coordinator that ended its last transaction; -1 without.
+    pub coordinator_epoch: i32,
+    /// First offset of its open transaction; -1 without.
+    pub transaction_start: Offset,
 }
 
 /// One record of a replicated state machine.
@@ -306,6 +340,28 @@ impl Api {
     ) -> Result<Offset, AppendError> {
         let entries = entries.into_iter().map(|e| (e.kind, e.payload)).collect();
         self.node.append_own(at, entries, deadline).await
+    }
+
+    /// Ends a transaction in one partition: returns once its marker is durable there, or was already. Waits where the
+    /// partition takes nothing now (a full window, a split, a roll). A marker for a producer without an open transaction is
+    /// written all the same. One that timed out may be written still: the same marker again is answered as the first.
+    ///
+    /// Errors: `CoordinatorFenced` and `ProducerFenced` for good; others as for batches.
+    pub async fn write_marker(
+        &self,
+        at: TopicPartition,
+        marker: Marker,
+        deadline: Instant,
+    ) -> Result<(), AppendError> {
+        self.node.write_marker(at, &marker, deadline).await
+    }
+
+    /// What a partition knows of its producers, by their ids: those that wrote there not too long ago, or whose transaction
+    /// is open.
+    ///
+    /// Errors: `Storage` also where the log can be read, but not up to its end.
+    pub fn producers(&self, at: TopicPartition) -> Result<Vec<ProducerView>, ReadFailure> {
+        self.node.producers(at)
     }
 
     /// Reads records of a replicated state machine from an offset on: (offset, kind, payload), at most `max_entries`.

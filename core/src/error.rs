@@ -41,6 +41,20 @@ pub enum AppendError {
         /// Newest epoch that has written.
         current: i16,
     },
+    /// A batch outside of any transaction, of a producer whose transaction is open; until that has ended.
+    #[error("a batch outside of the producer's transaction, which is open since offset {first_offset}")]
+    TransactionOpen {
+        /// First offset of the transaction.
+        first_offset: Offset,
+    },
+    /// A marker of a coordinator that another one has replaced; for good.
+    #[error("coordinator epoch {got} is fenced by epoch {current}")]
+    CoordinatorFenced {
+        /// Epoch of the marker.
+        got: i32,
+        /// Newest epoch of a coordinator that wrote one.
+        current: i32,
+    },
     /// The batch's own numbers are impossible; for good.
     #[error("{0}")]
     Invalid(String),
@@ -63,6 +77,8 @@ impl AppendError {
             AppendError::NotLeader { .. } | AppendError::Stopping => Retry::Elsewhere,
             AppendError::OutOfOrderSequence { .. }
             | AppendError::ProducerFenced { .. }
+            | AppendError::TransactionOpen { .. }
+            | AppendError::CoordinatorFenced { .. }
             | AppendError::Invalid(_) => Retry::No,
         }
     }

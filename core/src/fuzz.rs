@@ -30,7 +30,7 @@ pub fn control(data: &[u8]) {
 
 /// A whole checkpoint in one piece: what is read is written as the same bytes.
 fn one_checkpoint(body: &[u8]) {
-    let mut piece = vec![1, 0, 0, 0, 0, 1, 0, 0, 0];
+    let mut piece = vec![2, 0, 0, 0, 0, 1, 0, 0, 0];
     piece.extend_from_slice(body);
     let piece = Bytes::from(piece);
     if let Ok(captured) = checkpoint::decode(std::slice::from_ref(&piece)) {

@@ -67,7 +67,7 @@ impl BatchHead {
 
     /// Bit 4: part of a transaction.
     pub fn is_transactional(&self) -> bool {
-        self.attributes & 0x10 != 0
+        self.attributes & TRANSACTIONAL_BIT != 0
     }
 
     /// Bit 5: a control batch.
@@ -87,6 +87,8 @@ pub fn patch(head: &mut [u8; BATCH_HEAD_LEN], base_offset: i64, leader_epoch: i3
     head[12..16].copy_from_slice(&leader_epoch.to_be_bytes());
 }
 
+/// Attribute bit 4: part of a transaction.
+pub const TRANSACTIONAL_BIT: i16 = 0x10;
 /// Attribute bit 3: the broker's append time stands for the records' timestamps.
 pub const TIMESTAMP_TYPE_BIT: i16 = 0x08;
 

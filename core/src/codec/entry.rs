@@ -30,6 +30,8 @@ pub enum EntryKind {
     LogStart = 4,
     /// A snapshot of a replicated state machine; takes one offset.
     Snapshot = 5,
+    /// The control batch that ends a transaction in its partition; takes one offset (see [`crate::codec::marker`]).
+    Marker = 6,
 }
 
 /// Flag of a checkpoint's last entry.
@@ -46,6 +48,7 @@ impl EntryKind {
             3 => EntryKind::Checkpoint,
             4 => EntryKind::LogStart,
             5 => EntryKind::Snapshot,
+            6 => EntryKind::Marker,
             _ => return None,
         })
     }
@@ -74,7 +77,7 @@ pub struct EntryHeader {
     pub leader_epoch: i32,
     /// When the primary sequenced it, in ms since the epoch.
     pub appended_at: i64,
-    /// Timestamp of the first record (batch base timestamp), ms; -1 without.
+    /// Timestamp of the first record (batch base timestamp), ms; -1 without. Of a marker the transaction's number.
     pub first_timestamp: i64,
     /// Largest record timestamp, ms; -1 without.
     pub max_timestamp: i64,
@@ -82,9 +85,9 @@ pub struct EntryHeader {
     pub producer_id: i64,
     /// Producer epoch; -1 without.
     pub producer_epoch: i16,
-    /// Sequence of the first record; -1 without.
+    /// Sequence of the first record; -1 without. Of a marker the coordinator's epoch.
     pub first_sequence: i32,
-    /// Attributes of a data batch (codec, timestamp type, transactional, control); 0 otherwise.
+    /// Attributes of a data batch or marker (codec, timestamp type, transactional, control); 0 otherwise.
     pub attributes: i16,
     /// Length of the payload in bytes.
     pub payload_len: u32,

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod entry;
+pub mod marker;
 
 /// CRC-32C (Castagnoli) of several pieces, as one.
 pub fn crc32c(pieces: &[&[u8]]) -> u32 {

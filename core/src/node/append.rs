@@ -5,6 +5,7 @@ use crate::codec::entry::EntryKind;
 use crate::error::{AppendError, TopicPartition};
 use crate::range::ack::{Ack, Issued, Pending};
 use crate::range::lane::{Appending, Lane, Layout, Outcomes, Parking};
+use crate::range::markers::Marker;
 use crate::range::primary::{Batch, RangePrimary};
 use crate::types::{Offset, Partition, TopicId};
 use bytes::Bytes;
@@ -63,6 +64,26 @@ impl Inner {
                 Some(base) => match durable(ack, base, deadline).await {
                     Err(error) if began_again(&error) => {}
                     outcome => return outcome,
+                },
+                None => wait_for_room(&range, deadline).await?,
+            }
+        }
+    }
+
+    /// Ends a transaction in one partition durably.
+    pub(crate) async fn write_marker(
+        &self,
+        at: TopicPartition,
+        marker: &Marker,
+        deadline: Instant,
+    ) -> Result<(), AppendError> {
+        loop {
+            let ack = Arc::new(Ack::default());
+            let range = self.range(at).ok_or(AppendError::UnknownPartition)?;
+            match range.issue_marker(at.partition, marker, &ack, self.now_ms())? {
+                Some(()) => match durable(ack, 0, deadline).await {
+                    Err(error) if began_again(&error) => {}
+                    outcome => return outcome.map(|_| ()),
                 },
                 None => wait_for_room(&range, deadline).await?,
             }

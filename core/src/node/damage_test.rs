@@ -35,7 +35,7 @@ fn flip(dir: &Path, text: &str, before: u64) {
 }
 
 async fn read_at(node: &Node, topic: TopicId, offset: i64) -> Result<i64, ReadFailure> {
-    let from = ReadFrom { topic, partition: 0, offset, max_bytes: 1 };
+    let from = ReadFrom { topic, partition: 0, offset, max_bytes: 1, isolation: Default::default() };
     node.api().read(&[from], 1).await.remove(0).map(|read| read.next_offset)
 }
 

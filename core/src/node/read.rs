@@ -1,12 +1,13 @@
 //! Reading: partitions to their ranges, stored bytes as they are.
 
 use super::Inner;
-use crate::api::{PartitionOffsets, PartitionRead, Piece, ReadFrom};
+use crate::api::{AbortedTransaction, PartitionOffsets, PartitionRead, Piece, ProducerView, ReadFrom};
 use crate::codec::entry::EntryKind;
 use crate::drive::{FileSlice, Payload, Stored};
 use crate::error::{ReadFailure, TopicPartition};
 use crate::range::primary::{Known, RangePrimary, ReadView};
-use crate::range::read::load;
+use crate::range::producers::Producer;
+use crate::range::read::{Isolation, load};
 use crate::types::Offset;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -106,8 +107,10 @@ impl Inner {
         let limit = if first_whole { from.max_bytes.max(1) } else { from.max_bytes.min(left) };
         let limit = limit.min(left.max(1));
         let max_bytes = if left == 0 && !first_whole { 0 } else { limit };
-        let (partition, offset) = (from.partition, from.offset);
-        let read = |range: Arc<RangePrimary>| async move { range.read(partition, offset, max_bytes).await };
+        let (partition, offset, isolation) = (from.partition, from.offset, from.isolation);
+        let read = |range: Arc<RangePrimary>| async move {
+            range.read(partition, offset, max_bytes, isolation).await
+        };
         // An old end is a lower bound, which is enough for a fetch.
         let found = self.ask(at, |_| true, read).await?;
         let mut read = PartitionRead {
@@ -115,6 +118,7 @@ impl Inner {
             pieces: Vec::with_capacity(found.entries.len() * 2),
             bytes: 0,
             next_offset: from.offset,
+            aborted: Vec::new(),
         };
         for stored in found.entries {
             let len = stored.payload.len();
@@ -122,13 +126,26 @@ impl Inner {
                 break;
             }
             read.next_offset = stored.header.last_offset() + 1;
-            if stored.header.kind != EntryKind::Data {
+            if !matches!(stored.header.kind, EntryKind::Data | EntryKind::Marker) {
                 continue;
             }
             read.bytes += len;
             push_pieces(&mut read.pieces, stored);
         }
+        let aborted = found.aborted.into_iter().filter(|span| span.first < read.next_offset);
+        read.aborted = aborted
+            .map(|span| AbortedTransaction { producer_id: span.producer_id, first_offset: span.first })
+            .collect();
         Ok(read)
+    }
+
+    pub(crate) fn producers(&self, at: TopicPartition) -> Result<Vec<ProducerView>, ReadFailure> {
+        let (producers, known) = self
+            .look(at, |range| Some((range.producers(at.partition, producer_view)?, range.known().clone())))?;
+        match known {
+            Known::Whole => Ok(producers),
+            Known::Prefix(why) | Known::Nothing(why) => Err(ReadFailure::Storage(why)),
+        }
     }
 
     pub(crate) async fn read_own(
@@ -137,8 +154,9 @@ impl Inner {
         from: Offset,
         max_entries: usize,
     ) -> Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure> {
-        let read =
-            |range: Arc<RangePrimary>| async move { range.read(at.partition, from, OWN_BYTES_MAX).await };
+        let read = |range: Arc<RangePrimary>| async move {
+            range.read(at.partition, from, OWN_BYTES_MAX, Isolation::Uncommitted).await
+        };
         let found = self.ask(at, |found| !found.entries.is_empty(), read).await?;
         let mut entries = Vec::with_capacity(found.entries.len().min(max_entries));
         for stored in found.entries.into_iter().take(max_entries) {
@@ -211,8 +229,19 @@ fn offsets_of(view: &ReadView) -> PartitionOffsets {
     PartitionOffsets {
         log_start: view.log_start,
         high_watermark: view.high_watermark,
-        last_stable: view.high_watermark,
+        last_stable: view.last_stable,
         leader_epoch: view.leader_epoch,
+    }
+}
+
+fn producer_view(producer_id: i64, producer: &Producer) -> ProducerView {
+    ProducerView {
+        producer_id,
+        epoch: producer.epoch(),
+        last_sequence: producer.last().map_or(-1, |batch| batch.last_sequence),
+        last_timestamp: producer.touched_at(),
+        coordinator_epoch: producer.marker().map_or(-1, |marker| marker.coordinator_epoch),
+        transaction_start: producer.open().unwrap_or(-1),
     }
 }
 

@@ -2,6 +2,7 @@ mod balance;
 mod lineage;
 mod parking;
 mod reshard;
+mod transactions;
 
 use super::{Node, NodeOptions};
 use crate::api::batch::BatchHead;
@@ -66,7 +67,7 @@ pub(super) async fn read_all(node: &Node, topic: TopicId, partition: i32, from: 
     let mut found = Vec::new();
     let mut offset = from;
     loop {
-        let from = ReadFrom { topic, partition, offset, max_bytes: 1 << 20 };
+        let from = ReadFrom { topic, partition, offset, max_bytes: 1 << 20, isolation: Default::default() };
         let read = node.api().read(&[from], 1 << 20).await.remove(0).expect("readable");
         let mut bytes = Vec::new();
         for piece in read.pieces {
@@ -196,7 +197,13 @@ async fn deleted_records_stay_deleted_and_retention_drops_segments() {
     node.crash().await;
     let node = Node::start(options(&[dir.path()], &set)).await.expect("starts again");
     assert_eq!(node.api().offsets(at).expect("known").log_start, 55);
-    let read = node.api().read(&[ReadFrom { topic: id, partition: 0, offset: 54, max_bytes: 10 }], 10).await;
+    let read = node
+        .api()
+        .read(
+            &[ReadFrom { topic: id, partition: 0, offset: 54, max_bytes: 10, isolation: Default::default() }],
+            10,
+        )
+        .await;
     assert!(matches!(read[0], Err(ReadFailure::OutOfRange { log_start: 55, end: 60, .. })));
     assert_eq!(read_all(&node, id, 0, 55).await.len(), 5);
     assert_eq!(read_all(&node, id, 1, 0).await.len(), 60);
@@ -407,12 +414,18 @@ async fn a_missing_extent_blocks_its_range_and_is_no_end_of_the_log() {
     let blocked = node.api().blocked();
     assert!(blocked.iter().any(|why| why.contains("are missing")), "{blocked:?}");
     // What is there is read, up to the gap; there is no end to be seen.
-    let from = ReadFrom { topic: id, partition: 0, offset: 0, max_bytes: 1 };
+    let from = ReadFrom { topic: id, partition: 0, offset: 0, max_bytes: 1, isolation: Default::default() };
     assert!(node.api().read(&[from], 1).await[0].as_ref().is_ok_and(|read| read.next_offset == 1));
     let at = TopicPartition { topic: id, partition: 0 };
     let (known, whole) = node.api().known_offsets(at).expect("known in part");
     assert!(!whole && known.high_watermark > 0 && known.high_watermark < 60, "{known:?}");
-    let from = ReadFrom { topic: id, partition: 0, offset: known.high_watermark, max_bytes: 1 };
+    let from = ReadFrom {
+        topic: id,
+        partition: 0,
+        offset: known.high_watermark,
+        max_bytes: 1,
+        isolation: Default::default(),
+    };
     assert!(matches!(node.api().read(&[from], 1).await[0], Err(ReadFailure::Storage(_))));
     let deadline = Instant::now() + Duration::from_millis(300);
     let outcome = node

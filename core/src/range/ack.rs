@@ -223,7 +223,7 @@ pub(crate) struct Forks {
 
 #[cfg(test)]
 impl Forks {
-    pub(super) fn of(&mut self, ack: &Arc<Ack>) -> Arc<Ack> {
+    pub(crate) fn of(&mut self, ack: &Arc<Ack>) -> Arc<Ack> {
         let lane = ack.lane.as_ref().map(|lane| lane.fork(&mut self.lanes));
         let fork = || {
             Arc::new(Ack {

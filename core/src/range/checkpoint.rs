@@ -5,19 +5,25 @@
 //! entries below the address it was captured at, which may lie well below its own pieces: what was appended while it
 //! was encoded is folded on top.
 
+mod decode;
+
 use crate::codec::entry::{CHECKPOINT_FIRST, CHECKPOINT_LAST};
-use crate::range::epochs::{EpochStart, EpochTable};
-use crate::range::producers::{BATCHES_REMEMBERED, Producer, ProducerTable, RecentBatch};
+use crate::range::producers::{Producer, RecentBatch};
 use crate::range::state::{Captured, PartitionState, RangeState};
-use crate::types::{Address, LogletId, Partition, Span};
+use crate::testing::{Mutant, broken};
+use crate::types::Address;
 use bytes::{BufMut, Bytes};
 
-const VERSION: u8 = 1;
+/// Written. Version 1 has no transactions; it is read.
+const VERSION: u8 = 2;
+const WITHOUT_TRANSACTIONS: u8 = 1;
+/// With a producer's number of batches: a first offset follows, of its open transaction.
+const HAS_OPEN: u64 = 8;
+/// With a producer's number of batches: its last marker follows.
+const HAS_MARKER: u64 = 16;
 /// Bytes of a piece before its part of the body.
 pub const PIECE_HEAD_LEN: usize = 17;
 const COUNT_AT: usize = 5;
-/// An encoded partition is never shorter: four numbers and an empty epoch table.
-const PARTITION_BYTES_MIN: usize = 5;
 const VARINT_BYTES_MAX: usize = 10;
 
 /// Which piece of which checkpoint a payload is.
@@ -74,7 +80,7 @@ pub fn relieve(ranges: &[(u64, u64)], limit: u64) -> Vec<usize> {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
     /// A version that this program does not know.
-    #[error("checkpoint: unknown version {0}, expected {VERSION}")]
+    #[error("checkpoint: unknown version {0}, expected at most {VERSION}")]
     Version(u8),
     /// The bytes end early.
     #[error("checkpoint: cut short")]
@@ -115,7 +121,27 @@ pub fn encode(captured: &Captured, piece_bytes_max: usize) -> Vec<Bytes> {
         encode_producer(&mut out, producer);
         (partition_before, id_before) = (partition, id);
     }
+    encode_aborted(&mut out, state);
     out.finish()
+}
+
+/// Aborted transactions, of partitions that have some.
+fn encode_aborted(out: &mut Pieces, state: &RangeState) {
+    let with = || state.partitions().filter(|(_, p)| p.transactions.aborted_len() > 0);
+    out.varint(with().count() as u64);
+    let mut before = state.span().first;
+    for (partition, of_state) in with() {
+        out.varint(partition.wrapping_sub(before) as u32 as u64);
+        before = partition;
+        out.varint(of_state.transactions.aborted_len() as u64);
+        let (mut last, mut id) = (0i64, 0i64);
+        for span in of_state.transactions.aborted() {
+            out.varint(span.last.wrapping_sub(last) as u64);
+            out.varint(span.last.wrapping_sub(span.first) as u64);
+            out.signed(span.producer_id.wrapping_sub(id));
+            (last, id) = (span.last, span.producer_id);
+        }
+    }
 }
 
 fn encode_partition(out: &mut Pieces, partition: &PartitionState) {
@@ -133,7 +159,11 @@ fn encode_partition(out: &mut Pieces, partition: &PartitionState) {
 
 fn encode_producer(out: &mut Pieces, producer: &Producer) {
     out.signed(i64::from(producer.epoch()));
-    out.varint(producer.batches().len() as u64);
+    let open = producer.open().filter(|_| !broken(Mutant::OpenNotFolded));
+    let marker = producer.marker();
+    let has = |is: bool, flag: u64| if is { flag } else { 0 };
+    let follows = has(open.is_some(), HAS_OPEN) | has(marker.is_some(), HAS_MARKER);
+    out.varint(producer.batches().len() as u64 | follows);
     let mut before = Before::default();
     for b in producer.batches() {
         out.varint(b.first_sequence as u32 as u64);
@@ -143,6 +173,16 @@ fn encode_producer(out: &mut Pieces, producer: &Producer) {
         out.signed(b.address.0.wrapping_sub(before.address) as i64);
         out.signed(b.appended_at.wrapping_sub(before.appended_at));
         before = Before::of(b);
+    }
+    if let Some(first) = open {
+        out.varint(first as u64);
+    }
+    if let Some(marker) = marker {
+        out.varint(if broken(Mutant::NumberNotFolded) { 0 } else { marker.number });
+        out.signed(i64::from(marker.coordinator_epoch));
+        out.varint(marker.loglet.0);
+        out.varint(marker.address.0);
+        out.signed(marker.appended_at);
     }
 }
 
@@ -171,7 +211,7 @@ impl Before {
 /// Errors: final, the bytes are no piece of this version.
 pub fn piece_head(piece: &[u8]) -> Result<PieceHead, CheckpointError> {
     let (&version, rest) = piece.split_first().ok_or(CheckpointError::Short)?;
-    if version != VERSION {
+    if !(WITHOUT_TRANSACTIONS..=VERSION).contains(&version) {
         return Err(CheckpointError::Version(version));
     }
     let (index, rest) = rest.split_first_chunk::<4>().ok_or(CheckpointError::Short)?;
@@ -190,8 +230,12 @@ pub fn piece_head(piece: &[u8]) -> Result<PieceHead, CheckpointError> {
 pub fn decode(pieces: &[Bytes]) -> Result<Captured, CheckpointError> {
     let first = piece_head(pieces.first().ok_or(CheckpointError::Short)?)?;
     let mut body = Vec::with_capacity(pieces.iter().map(Bytes::len).sum());
+    let version = pieces.first().and_then(|piece| piece.first()).copied().unwrap_or(VERSION);
     for (piece, expected) in pieces.iter().zip(0u32..) {
         let head = piece_head(piece)?;
+        if piece.first() != Some(&version) {
+            return Err(CheckpointError::Impossible("mixture of versions"));
+        }
         if (head.index, head.count, head.from) != (expected, first.count, first.from) {
             return Err(CheckpointError::Pieces { got: head.index, count: head.count, expected });
         }
@@ -201,106 +245,8 @@ pub fn decode(pieces: &[Bytes]) -> Result<Captured, CheckpointError> {
         let expected = pieces.len() as u32;
         return Err(CheckpointError::Pieces { got: first.count, count: first.count, expected });
     }
-    let state = decode_state(&mut Reader(&body))?;
+    let state = decode::state(&body, version > WITHOUT_TRANSACTIONS)?;
     Ok(Captured { state, from: first.from })
-}
-
-fn decode_state(input: &mut Reader<'_>) -> Result<RangeState, CheckpointError> {
-    let span = Span { first: input.i32()?, last: input.i32()? };
-    if span.first < 0 || span.count() > input.0.len() / PARTITION_BYTES_MIN {
-        return Err(CheckpointError::Impossible("span"));
-    }
-    let mut partitions = Vec::with_capacity(span.count());
-    for _ in 0..span.count() {
-        partitions.push(decode_partition(input)?);
-    }
-    let producers = decode_producers(input, span, &partitions)?;
-    if !input.0.is_empty() {
-        return Err(CheckpointError::Impossible("bytes after the end"));
-    }
-    Ok(RangeState::from_partitions(span, partitions.into_iter(), producers))
-}
-
-fn decode_partition(input: &mut Reader<'_>) -> Result<PartitionState, CheckpointError> {
-    let (next, log_start) = (input.offset()?, input.offset()?);
-    if log_start > next {
-        return Err(CheckpointError::Impossible("log start"));
-    }
-    let (bytes, max_timestamp) = (input.varint()?, input.signed()?);
-    let mut starts = Vec::new();
-    for _ in 0..input.varint()? {
-        let epoch =
-            i32::try_from(input.varint()?).map_err(|_| CheckpointError::Impossible("leader epoch"))?;
-        starts.push(EpochStart { epoch, start: input.offset()? });
-    }
-    if starts.last().is_some_and(|e| e.start > next) {
-        return Err(CheckpointError::Impossible("epoch start"));
-    }
-    let epochs = EpochTable::from_starts(&starts).ok_or(CheckpointError::Impossible("epoch table"))?;
-    Ok(PartitionState { next, log_start, epochs, bytes, max_timestamp })
-}
-
-fn decode_producers(
-    input: &mut Reader<'_>,
-    span: Span,
-    partitions: &[PartitionState],
-) -> Result<ProducerTable, CheckpointError> {
-    let mut table = ProducerTable::default();
-    let (mut partition, mut id) = (span.first, -1i64);
-    for _ in 0..input.varint()? {
-        let step = input.varint()?;
-        if step != 0 {
-            id = -1;
-        }
-        let moved = i64::from(partition).checked_add_unsigned(step).and_then(|p| Partition::try_from(p).ok());
-        partition =
-            moved.filter(|p| span.contains(*p)).ok_or(CheckpointError::Impossible("producer's partition"))?;
-        let grown = input.varint()?;
-        let next_id = id.checked_add_unsigned(grown).filter(|next| *next > id);
-        id = next_id.ok_or(CheckpointError::Impossible("producer id"))?;
-        let end = span.index(partition).and_then(|at| partitions.get(at)).map_or(0, |p| p.next);
-        table.push((partition, id), decode_producer(input, end)?);
-    }
-    Ok(table)
-}
-
-/// A producer whose batches all lie below `end`, the next offset of its partition.
-fn decode_producer(input: &mut Reader<'_>, end: i64) -> Result<Producer, CheckpointError> {
-    let epoch = i16::try_from(input.signed()?).map_err(|_| CheckpointError::Impossible("producer epoch"))?;
-    let count = input.varint()?;
-    if count == 0 || count > BATCHES_REMEMBERED as u64 {
-        return Err(CheckpointError::Impossible("number of batches"));
-    }
-    let mut before = Before::default();
-    let mut producer: Option<Producer> = None;
-    for _ in 0..count {
-        let batch = decode_batch(input, &before, end)?;
-        before = Before::of(&batch);
-        match producer.as_mut() {
-            Some(producer) => producer.record(epoch, batch),
-            None => producer = Some(Producer::new(epoch, batch)),
-        }
-    }
-    producer.ok_or(CheckpointError::Impossible("number of batches"))
-}
-
-fn decode_batch(input: &mut Reader<'_>, before: &Before, end: i64) -> Result<RecentBatch, CheckpointError> {
-    let first_sequence =
-        i32::try_from(input.varint()?).map_err(|_| CheckpointError::Impossible("sequence"))?;
-    let delta = i32::try_from(input.varint()?).map_err(|_| CheckpointError::Impossible("sequence"))?;
-    let base_offset = before.base_offset.wrapping_add(input.signed()?);
-    let inside = base_offset >= 0 && base_offset.checked_add(i64::from(delta)).is_some_and(|last| last < end);
-    if !inside {
-        return Err(CheckpointError::Impossible("offset of a producer's batch"));
-    }
-    Ok(RecentBatch {
-        first_sequence,
-        last_sequence: first_sequence.wrapping_add(delta) & i32::MAX,
-        base_offset,
-        loglet: LogletId(before.loglet.wrapping_add(input.signed()? as u64)),
-        address: Address(before.address.wrapping_add(input.signed()? as u64)),
-        appended_at: before.appended_at.wrapping_add(input.signed()?),
-    })
 }
 
 /// Writes a body over pieces of bounded length.
@@ -361,46 +307,6 @@ impl Pieces {
             piece[COUNT_AT..COUNT_AT + 4].copy_from_slice(&count);
         }
         self.done.into_iter().map(Bytes::from).collect()
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn i32(&mut self) -> Result<i32, CheckpointError> {
-        let (bytes, rest) = self.0.split_first_chunk::<4>().ok_or(CheckpointError::Short)?;
-        self.0 = rest;
-        Ok(i32::from_le_bytes(*bytes))
-    }
-
-    /// A number in its shortest form: no second encoding of a state exists.
-    fn varint(&mut self) -> Result<u64, CheckpointError> {
-        let mut value = 0u64;
-        for shift in (0..70).step_by(7) {
-            let (&byte, rest) = self.0.split_first().ok_or(CheckpointError::Short)?;
-            self.0 = rest;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                break;
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                if byte == 0 && shift > 0 {
-                    break;
-                }
-                return Ok(value);
-            }
-        }
-        Err(CheckpointError::Impossible("number"))
-    }
-
-    fn signed(&mut self) -> Result<i64, CheckpointError> {
-        let value = self.varint()?;
-        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
-
-    fn offset(&mut self) -> Result<i64, CheckpointError> {
-        i64::try_from(self.varint()?).map_err(|_| CheckpointError::Impossible("offset"))
     }
 }
 

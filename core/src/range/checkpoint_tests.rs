@@ -1,4 +1,8 @@
 use super::*;
+use crate::range::epochs::{EpochStart, EpochTable};
+use crate::range::producers::{LastMarker, ProducerTable};
+use crate::range::transactions::{AbortedSpan, Transactions};
+use crate::types::{LogletId, Span};
 use proptest::prelude::*;
 
 fn batch(first_sequence: i32, records: i32, base_offset: i64, address: u64) -> RecentBatch {
@@ -24,6 +28,7 @@ fn sample() -> Captured {
             epochs: epochs(&[(0, 5), (2, 100)]),
             bytes: 4096,
             max_timestamp: 7,
+            transactions: Transactions::default(),
         },
         PartitionState::default(),
         PartitionState {
@@ -32,14 +37,20 @@ fn sample() -> Captured {
             epochs: epochs(&[(i32::MAX, 0)]),
             bytes: 0,
             max_timestamp: -1,
+            transactions: Transactions::default(),
         },
     ];
     let mut producers = ProducerTable::default();
-    let mut first = Producer::new(3, batch(i32::MAX, 2, 10, 4));
+    let mut first = Producer::new(3);
+    first.record(3, batch(i32::MAX, 2, 10, 4));
     first.record(3, batch(1, 1, 12, 6));
     producers.push((4, 0), first);
-    producers.push((4, 1000), Producer::new(0, batch(0, 1, 20, 7)));
-    producers.push((6, 7), Producer::new(i16::MAX, batch(5, 1, i64::MAX - 1, u64::MAX)));
+    let mut second = Producer::new(0);
+    second.record(0, batch(0, 1, 20, 7));
+    producers.push((4, 1000), second);
+    let mut third = Producer::new(i16::MAX);
+    third.record(i16::MAX, batch(5, 1, i64::MAX - 1, u64::MAX));
+    producers.push((6, 7), third);
     let state = RangeState::from_partitions(Span { first: 4, last: 6 }, partitions.into_iter(), producers);
     Captured { state, from: Address(8) }
 }
@@ -49,7 +60,7 @@ fn the_bytes_are_these() {
     let pieces = encode(&sample(), 1 << 20);
     let hex: String = pieces.iter().flat_map(|p| p.iter()).map(|b| format!("{b:02x}")).collect();
     let expected = concat!(
-        "01000000000100000008000000000000000400000006000000",
+        "02000000000100000008000000000000000400000006000000",
         "ac020580200e0200050264",
         "0000000000",
         "ffffffffffffffff7f00000101ffffffff0700",
@@ -57,9 +68,71 @@ fn the_bytes_are_these() {
         "00010602ffffffff070114120888a0abfef962010004000404",
         "00e8070001000028120e8ea0abfef962",
         "0208feff03010500fcffffffffffffffff011201fe9fabfef962",
+        "00",
     );
     assert_eq!(hex, expected);
     assert_eq!(decode(&pieces), Ok(sample()));
+}
+
+/// The sample with an open transaction, markers and aborted transactions.
+fn with_transactions() -> Captured {
+    let mut captured = sample();
+    let Captured { state, .. } = &mut captured;
+    let marker = |number, address| LastMarker {
+        number,
+        coordinator_epoch: 2,
+        loglet: LogletId(9),
+        address: Address(address),
+        appended_at: 1000,
+    };
+    state.producers.touch(4, 0, 3, 1000).end(3, marker(300, 8));
+    state.producers.touch(4, 0, 3, 1000).begin(12);
+    state.producers.touch(4, 2, 1, 1000).end(1, marker(0, 9));
+    let first = state.partition_mut(4).expect("in the span");
+    for (producer_id, first_offset, last) in [(0, 5, 20), (2, 1, 21), (0, 22, 299)] {
+        first.transactions.abort(AbortedSpan { producer_id, first: first_offset, last });
+    }
+    first.transactions.begin(12, 0);
+    let last = state.partition_mut(6).expect("in the span");
+    last.transactions.abort(AbortedSpan { producer_id: i64::MAX, first: 0, last: i64::MAX - 1 });
+    captured
+}
+
+#[test]
+fn the_bytes_of_transactions_are_these() {
+    let pieces = encode(&with_transactions(), 1 << 20);
+    let hex: String = pieces.iter().flat_map(|p| p.iter()).map(|b| format!("{b:02x}")).collect();
+    let expected = concat!(
+        "02000000000100000008000000000000000400000006000000",
+        "ac020580200e0200050264",
+        "0000000000",
+        "ffffffffffffffff7f00000101ffffffff0700",
+        "04",
+        "0001061affffffff070114120888a0abfef962010004000404",
+        "0cac02040908d00f",
+        "000202100004 0909d00f",
+        "00e6070001000028120e8ea0abfef962",
+        "0208feff03010500fcffffffffffffffff011201fe9fabfef962",
+        "02",
+        "000314 0f 00 01 14 04 9602 9502 03",
+        "0201feffffffffffffff7ffeffffffffffffff7ffeffffffffffffffff01",
+    )
+    .replace(' ', "");
+    assert_eq!(hex, expected);
+    assert_eq!(decode(&pieces), Ok(with_transactions()));
+}
+
+#[test]
+fn checkpoints_without_transactions_are_read() {
+    let mut old = encode(&sample(), 1 << 20)[0].to_vec();
+    assert_eq!(old.pop(), Some(0), "no partition with aborted transactions");
+    old[0] = 1;
+    assert_eq!(decode(&[Bytes::from(old.clone())]), Ok(sample()));
+    old.push(0);
+    assert_eq!(decode(&[Bytes::from(old)]), Err(CheckpointError::Impossible("bytes after the end")));
+    let mut mixed = encode(&sample(), 64);
+    mixed[1] = Bytes::from([&[1], &mixed[1][1..]].concat());
+    assert_eq!(decode(&mixed), Err(CheckpointError::Impossible("mixture of versions")));
 }
 
 #[test]
@@ -112,7 +185,7 @@ fn ten_thousand_idle_partitions_take_seventy_kilobytes() {
 proptest! {
     #[test]
     fn a_changed_byte_is_an_error_or_another_valid_state(at in 0usize..200, to in any::<u8>(), max in 64usize..200) {
-        let mut pieces = encode(&sample(), max);
+        let mut pieces = encode(&with_transactions(), max);
         let piece = at % pieces.len();
         let mut bytes = pieces[piece].to_vec();
         let place = at % bytes.len();
@@ -125,9 +198,11 @@ proptest! {
 
     #[test]
     fn hostile_bytes_never_panic(body in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..4], 0..200)) {
-        let mut bytes = vec![1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
-        bytes.extend_from_slice(&body);
-        let _ = decode(&[Bytes::from(bytes)]);
+        for version in [1, 2] {
+            let mut bytes = vec![version, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
+            bytes.extend_from_slice(&body);
+            let _ = decode(&[Bytes::from(bytes)]);
+        }
         let _ = decode(&[Bytes::from(body)]);
     }
 }

@@ -200,7 +200,7 @@ impl Fold {
                 let starts = starts.map_err(|error| FoldError::LogStart { loglet, address, error })?;
                 self.take(Pending::LogStarts(address, starts))
             }
-            EntryKind::Data | EntryKind::Control | EntryKind::Snapshot => {
+            EntryKind::Data | EntryKind::Control | EntryKind::Snapshot | EntryKind::Marker => {
                 self.take(Pending::Records(*header))
             }
         }

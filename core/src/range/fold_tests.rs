@@ -39,7 +39,14 @@ fn the_walk_skips_empty_segments_and_ends_at_parents_or_blank() {
 
 /// A segment with two checkpoints, a batch before and behind the second, and its last pieces' addresses.
 fn two_checkpoints() -> (Vec<(EntryHeader, Bytes)>, Vec<usize>) {
-    let send = Op::Send { partition: 3, producer: 1, epoch_step: 0, sequence_step: 0, records: 1 };
+    let send = Op::Send {
+        partition: 3,
+        producer: 1,
+        epoch_step: 0,
+        sequence_step: 0,
+        records: 1,
+        transactional: false,
+    };
     let checkpoint = Op::Checkpoint { expire_last_ms: 1000, keep_max: 9, piece_bytes: 1 << 16 };
     let mut live = Live::run(&[send.clone(), checkpoint, send.clone(), Op::Piece, send]);
     let entries = live.chain.pop().expect("one segment").entries;

@@ -138,7 +138,7 @@ pub(super) fn batch(partition: Partition, producer: Option<(i64, i16, i32)>, tex
 }
 
 /// Issues batches as one request of `lane`; how many were taken.
-fn send(one: &One, lane: &Lane, batches: &[Batch]) -> (usize, Pending) {
+pub(super) fn send(one: &One, lane: &Lane, batches: &[Batch]) -> (usize, Pending) {
     let ack = Arc::new(Ack::of(lane));
     let mut issued = Vec::new();
     let items = batches.iter().enumerate().map(|(i, b)| (b, Share::New(&ack, i)));
@@ -150,7 +150,7 @@ fn send(one: &One, lane: &Lane, batches: &[Batch]) -> (usize, Pending) {
     (taken, Pending::new(issued, ack))
 }
 
-fn offsets(pending: &mut Pending) -> Option<Vec<Result<Offset, AppendError>>> {
+pub(super) fn offsets(pending: &mut Pending) -> Option<Vec<Result<Offset, AppendError>>> {
     let outcomes = pending.try_take()?;
     let offset = |one| match one {
         Issued::Ok { base_offset, .. } => Ok(base_offset),
@@ -160,7 +160,7 @@ fn offsets(pending: &mut Pending) -> Option<Vec<Result<Offset, AppendError>>> {
 }
 
 /// Ends `one` at `tail`; its successor, open with what was handed over.
-fn succeed(one: &One, tail: u64, window: u32) -> One {
+pub(super) fn succeed(one: &One, tail: u64, window: u32) -> One {
     one.primary.stop_issuing(0);
     let next = One::new(2, one.folded(Address(tail)), window);
     next.open(one.primary.hand_over(Address(tail), None));

@@ -9,6 +9,7 @@ pub mod fold;
 pub mod lane;
 pub mod lineage;
 pub mod log_start;
+pub mod markers;
 pub mod park;
 pub mod parts;
 pub mod primary;
@@ -18,6 +19,7 @@ pub mod read;
 pub mod retention;
 pub mod segment;
 pub mod state;
+pub mod transactions;
 pub mod watch;
 
 #[cfg(test)]
@@ -28,3 +30,5 @@ mod park_tests;
 mod parking_tests;
 #[cfg(test)]
 mod sim;
+#[cfg(test)]
+mod transaction_tests;

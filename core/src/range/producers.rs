@@ -1,4 +1,5 @@
-//! The producer table: what the last batches of each idempotent producer were, per partition (protocol: idempotence).
+//! The producer table: per partition, what the last batches of each idempotent producer were (protocol: idempotence), its
+//! open transaction, and the last marker that ended one (reshard-rules R17).
 //!
 //! Keyed (partition, producer id), since sequences are numbered per partition: so a split is a projection of the table
 //! and a merge a disjoint union. Copy-on-write in small leaves in key order: a capture copies pointers, and no choice
@@ -49,27 +50,44 @@ const NO_BATCH: RecentBatch = RecentBatch {
     appended_at: 0,
 };
 
-/// A producer's state in one partition: its epoch and that epoch's last batches. Never without a batch.
+/// The newest marker of a producer in a partition.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct LastMarker {
+    /// The highest number of a transaction that any marker named; 0 without.
+    pub number: u64,
+    /// Leader epoch of the coordinator's partition.
+    pub coordinator_epoch: i32,
+    /// The loglet that holds the marker.
+    pub loglet: LogletId,
+    /// Its local address there.
+    pub address: Address,
+    /// When it was sequenced, broker ms.
+    pub appended_at: i64,
+}
+
+/// A producer's state in one partition: its epoch and that epoch's last batches, its open transaction, its last marker.
+/// Never without a batch or marker.
 #[derive(Clone, Debug)]
 pub struct Producer {
     epoch: i16,
     len: u8,
     batches: [RecentBatch; BATCHES_REMEMBERED],
+    open: Option<Offset>,
+    marker: Option<LastMarker>,
 }
 
 impl PartialEq for Producer {
     fn eq(&self, other: &Producer) -> bool {
-        self.epoch == other.epoch && self.batches() == other.batches()
+        let ends = |p: &Producer| (p.epoch, p.open, p.marker);
+        ends(self) == ends(other) && self.batches() == other.batches()
     }
 }
 impl Eq for Producer {}
 
 impl Producer {
-    /// A producer after its first batch.
-    pub fn new(epoch: i16, batch: RecentBatch) -> Producer {
-        let mut batches = [NO_BATCH; BATCHES_REMEMBERED];
-        batches[0] = batch;
-        Producer { epoch, len: 1, batches }
+    /// A producer of which nothing but its epoch is known.
+    pub fn new(epoch: i16) -> Producer {
+        Producer { epoch, len: 0, batches: [NO_BATCH; BATCHES_REMEMBERED], open: None, marker: None }
     }
 
     /// The producer's newest epoch.
@@ -77,14 +95,35 @@ impl Producer {
         self.epoch
     }
 
-    /// The last batches of that epoch, oldest first; at least one.
+    /// The last batches of that epoch, oldest first.
     pub fn batches(&self) -> &[RecentBatch] {
         &self.batches[..usize::from(self.len)]
     }
 
-    /// The newest batch.
-    pub fn last(&self) -> &RecentBatch {
-        &self.batches[usize::from(self.len) - 1]
+    /// The newest batch of that epoch.
+    pub fn last(&self) -> Option<&RecentBatch> {
+        self.batches().last()
+    }
+
+    /// First offset of its open transaction.
+    pub fn open(&self) -> Option<Offset> {
+        self.open
+    }
+
+    /// Its newest marker.
+    pub fn marker(&self) -> Option<&LastMarker> {
+        self.marker.as_ref()
+    }
+
+    /// When it last appended something, or had something ended, broker ms.
+    pub fn touched_at(&self) -> i64 {
+        let batch = self.last().map(|batch| batch.appended_at);
+        batch.max(self.marker.map(|marker| marker.appended_at)).unwrap_or(i64::MIN)
+    }
+
+    /// What expiry judges by: a producer whose transaction is open is never too old.
+    fn age(&self) -> i64 {
+        if self.open.is_some() { i64::MAX } else { self.touched_at() }
     }
 
     /// The remembered batch with exactly these sequences.
@@ -96,16 +135,35 @@ impl Producer {
     /// Remembers a batch that the log holds. Another epoch forgets the present one's batches, a lower one too: the log
     /// is right, and a primary that had expired the producer took it.
     pub fn record(&mut self, epoch: i16, batch: RecentBatch) {
-        if epoch != self.epoch {
-            *self = Producer::new(epoch, batch);
-            return;
-        }
+        self.set_epoch(epoch);
         if usize::from(self.len) == BATCHES_REMEMBERED {
             self.batches.copy_within(1.., 0);
             self.batches[BATCHES_REMEMBERED - 1] = batch;
         } else {
             self.batches[usize::from(self.len)] = batch;
             self.len += 1;
+        }
+    }
+
+    /// Its transaction begins at `first`; one that is open stays as it is. Whether it began.
+    pub fn begin(&mut self, first: Offset) -> bool {
+        let begins = self.open.is_none();
+        self.open.get_or_insert(first);
+        begins
+    }
+
+    /// A marker of `epoch` ends its transaction: the first offset of that, if one was open. Numbers never fall.
+    pub fn end(&mut self, epoch: i16, marker: LastMarker) -> Option<Offset> {
+        self.set_epoch(epoch);
+        let number = self.marker.map_or(0, |before| before.number).max(marker.number);
+        self.marker = Some(LastMarker { number, ..marker });
+        self.open.take()
+    }
+
+    fn set_epoch(&mut self, epoch: i16) {
+        if epoch != self.epoch {
+            self.epoch = epoch;
+            self.len = 0;
         }
     }
 }
@@ -117,9 +175,15 @@ type Item = (ProducerKey, Producer);
 #[derive(Clone, Debug)]
 struct Leaf {
     first: ProducerKey,
-    /// No producer of the leaf was last appended to before this: expiry need not look into leaves above its limit.
+    /// No producer of the leaf was touched before this: expiry need not look into leaves above its limit.
     oldest: i64,
     items: Arc<Vec<Item>>,
+}
+
+impl Leaf {
+    fn place(&self, key: ProducerKey) -> Result<usize, usize> {
+        self.items.binary_search_by(|(k, _)| k.cmp(&key))
+    }
 }
 
 /// All producers of a range. Cloning copies pointers only: one for up to 32 producers.
@@ -156,29 +220,59 @@ impl ProducerTable {
     pub fn get(&self, partition: Partition, producer_id: i64) -> Option<&Producer> {
         let key = (partition, producer_id);
         let leaf = self.leaves.get(self.leaf_of(key)?)?;
-        let at = leaf.items.binary_search_by(|(k, _)| k.cmp(&key)).ok()?;
+        let at = leaf.place(key).ok()?;
         leaf.items.get(at).map(|(_, producer)| producer)
     }
 
-    /// Remembers a batch of a producer; allocates only for a new producer and after a capture.
-    pub fn record(&mut self, partition: Partition, producer_id: i64, epoch: i16, batch: RecentBatch) {
+    /// The producers of a partition in order of their ids.
+    pub fn of(&self, partition: Partition) -> impl Iterator<Item = (i64, &Producer)> {
+        let first = self.leaf_of((partition, i64::MIN)).unwrap_or(0);
+        let items = self.leaves.iter().skip(first).flat_map(|leaf| leaf.items.iter());
+        let mine = items.skip_while(move |(key, _)| key.0 < partition);
+        mine.take_while(move |(key, _)| key.0 == partition).map(|(key, producer)| (key.1, producer))
+    }
+
+    /// A producer's state, to be changed by something appended at `now_ms`; one that is not known begins in `epoch`.
+    /// Allocates only for that and after a capture.
+    pub fn touch(
+        &mut self,
+        partition: Partition,
+        producer_id: i64,
+        epoch: i16,
+        now_ms: i64,
+    ) -> &mut Producer {
         let key = (partition, producer_id);
-        let Some(at) = self.leaf_of(key) else {
-            return self.push(key, Producer::new(epoch, batch));
+        let place = self.leaf_of(key).map(|at| (at, self.leaves[at].place(key)));
+        let (at, found) = match place {
+            Some((at, Ok(found))) => (at, found),
+            Some((at, Err(place))) => {
+                self.insert(at, place, (key, Producer::new(epoch)));
+                self.find(key)
+            }
+            None => {
+                self.push_aged(key, Producer::new(epoch), now_ms);
+                self.find(key)
+            }
         };
         let leaf = &mut self.leaves[at];
-        leaf.oldest = leaf.oldest.min(batch.appended_at);
-        let items = Arc::make_mut(&mut leaf.items);
-        match items.binary_search_by(|(k, _)| k.cmp(&key)) {
-            Ok(found) => items[found].1.record(epoch, batch),
-            Err(place) => self.insert(at, place, (key, Producer::new(epoch, batch))),
-        }
+        leaf.oldest = leaf.oldest.min(now_ms);
+        &mut Arc::make_mut(&mut leaf.items)[found].1
+    }
+
+    /// Where a producer that is in the table is.
+    fn find(&self, key: ProducerKey) -> (usize, usize) {
+        let found = self.leaf_of(key).and_then(|at| Some((at, self.leaves[at].place(key).ok()?)));
+        found.expect("it is in the table")
     }
 
     /// Adds a producer with a key above all others.
     pub fn push(&mut self, key: ProducerKey, producer: Producer) {
+        let age = producer.age();
+        self.push_aged(key, producer, age);
+    }
+
+    fn push_aged(&mut self, key: ProducerKey, producer: Producer, oldest: i64) {
         assert!(self.leaves.last().is_none_or(|l| l.items.last().is_some_and(|i| i.0 < key)), "keys ascend");
-        let oldest = producer.last().appended_at;
         match self.leaves.last_mut() {
             Some(leaf) if leaf.items.len() < LEAF_MAX => {
                 leaf.oldest = leaf.oldest.min(oldest);
@@ -194,34 +288,33 @@ impl ProducerTable {
         self.keep(|key, _| span.contains(key.0))
     }
 
-    /// Forgets the producers whose newest batch was appended before `before_ms`, and of the others all but the
-    /// `keep_max` most recent ones (of equally recent ones the lower keys go first). Looks only where something may be
-    /// too old, unless there are more than `keep_max`.
+    /// Forgets the producers whose newest batch or marker was appended before `before_ms`, and of the others all but the
+    /// `keep_max` most recent ones (of equally recent ones the lower keys go first); those whose transaction is open stay,
+    /// however many. Looks only where something may be too old, unless there are more than `keep_max`.
     pub fn expire(&mut self, before_ms: i64, keep_max: usize) {
         self.retain_from((before_ms, (Partition::MIN, i64::MIN)));
         if self.len <= keep_max {
             return;
         }
-        let mut ages: Vec<(i64, ProducerKey)> = self.iter().map(|(k, p)| (p.last().appended_at, k)).collect();
+        let mut ages: Vec<(i64, ProducerKey)> = self.iter().map(|(k, p)| (p.age(), k)).collect();
         let cut = self.len - keep_max;
-        if cut == ages.len() {
-            *self = ProducerTable::default();
-            return;
-        }
-        let oldest_kept = *ages.select_nth_unstable(cut).1;
+        let oldest_kept = match cut == ages.len() {
+            true => (i64::MAX, (Partition::MAX, i64::MAX)),
+            false => *ages.select_nth_unstable(cut).1,
+        };
         self.retain_from(oldest_kept);
     }
 
-    /// Keeps what was last appended to at `limit` or later, by (time, key).
+    /// Keeps what was touched at `limit` or later, by (time, key), and open transactions.
     fn retain_from(&mut self, limit: (i64, ProducerKey)) {
         let mut kept: Vec<Leaf> = Vec::with_capacity(self.leaves.len());
         for mut leaf in std::mem::take(&mut self.leaves) {
-            let age = |item: &Item| (item.1.last().appended_at, item.0);
+            let stays = |item: &Item| item.1.open.is_some() || (item.1.age(), item.0) >= limit;
             if leaf.oldest <= limit.0 {
-                if leaf.items.iter().any(|item| age(item) < limit) {
-                    Arc::make_mut(&mut leaf.items).retain(|item| age(item) >= limit);
+                if !leaf.items.iter().all(stays) {
+                    Arc::make_mut(&mut leaf.items).retain(stays);
                 }
-                leaf.oldest = leaf.items.iter().map(|item| age(item).0).min().unwrap_or(i64::MAX);
+                leaf.oldest = leaf.items.iter().map(|item| item.1.age()).min().unwrap_or(i64::MAX);
             }
             let Some(first) = leaf.items.first().map(|item| item.0) else {
                 continue;
@@ -296,62 +389,5 @@ impl ProducerTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    fn batch(first_sequence: i32, appended_at: i64) -> RecentBatch {
-        RecentBatch { first_sequence, last_sequence: first_sequence, appended_at, ..NO_BATCH }
-    }
-
-    #[test]
-    fn sequences_wrap_to_zero_after_the_largest() {
-        assert_eq!(sequence_after(i32::MAX, 1), 0);
-        assert_eq!(sequence_after(i32::MAX - 1, 3), 1);
-        assert_eq!(sequence_after(7, 0), 7);
-        let wrapped = RecentBatch { first_sequence: i32::MAX, last_sequence: 1, base_offset: 10, ..NO_BATCH };
-        assert_eq!(wrapped.last_offset(), 12);
-    }
-
-    proptest! {
-        #[test]
-        fn the_table_is_a_map_under_any_order_of_inserts_captures_and_expiry(
-            ops in prop::collection::vec((0..4i32, 0..200i64, 0..50i64, 0..40u8), 1..600),
-        ) {
-            let mut table = ProducerTable::default();
-            let mut model: BTreeMap<ProducerKey, Producer> = BTreeMap::new();
-            let mut captures = Vec::new();
-            for (at, &(partition, id, when, what)) in ops.iter().enumerate() {
-                let b = batch(at as i32, when);
-                table.record(partition, id, 0, b);
-                model.entry((partition, id)).and_modify(|p| p.record(0, b)).or_insert_with(|| Producer::new(0, b));
-                match what {
-                    0 => captures.push((table.clone(), model.clone())),
-                    1 => {
-                        table.expire(when / 2, 100);
-                        model.retain(|_, p| p.last().appended_at >= when / 2);
-                        let mut ages: Vec<_> = model.iter().map(|(k, p)| (p.last().appended_at, *k)).collect();
-                        ages.sort();
-                        for (_, key) in ages.iter().rev().skip(100) {
-                            model.remove(key);
-                        }
-                    }
-                    _ => {}
-                }
-                prop_assert_eq!(table.len(), model.len());
-            }
-            captures.push((table, model));
-            for (table, model) in captures {
-                prop_assert!(table.iter().eq(model.iter().map(|(k, p)| (*k, p))));
-                prop_assert!(table.leaves.iter().all(|l| l.items.len() <= LEAF_MAX && l.first == l.items[0].0));
-                let bound = |l: &Leaf| l.items.iter().all(|i| i.1.last().appended_at >= l.oldest);
-                prop_assert!(table.leaves.iter().all(bound));
-                for (key, producer) in &model {
-                    prop_assert_eq!(table.get(key.0, key.1), Some(producer));
-                }
-                prop_assert_eq!(table.get(9, 9), None);
-            }
-        }
-    }
-}
+#[path = "producers_tests.rs"]
+mod tests;

@@ -8,12 +8,23 @@ use crate::range::checkpoint;
 use crate::range::lineage;
 use crate::range::primary::{Known, RangePrimary, ReadView};
 use crate::range::segment::{Segment, Start};
+use crate::range::transactions::AbortedSpan;
 use crate::types::{Address, Offset, Partition};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
 /// Entries that one list call may give.
 const LIST_ENTRIES_MAX: usize = 4096;
+
+/// What of transactions a reader wants to see.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Everything up to the high watermark.
+    #[default]
+    Uncommitted,
+    /// What lies below the last stable offset, and which transactions there were aborted.
+    Committed,
+}
 
 /// Entries of a partition and what was true when they were looked up.
 #[derive(Debug)]
@@ -22,10 +33,23 @@ pub struct PartitionEntries {
     pub view: ReadView,
     /// Entries in offset order, the first one holding or following the offset asked for.
     pub entries: Vec<Stored>,
+    /// For a committed reader: the aborted transactions that have something in these entries, by first offset.
+    pub aborted: Vec<AbortedSpan>,
+}
+
+/// What a list is to give: entries of a partition from the one that holds `offset` on, that begin below `below`.
+#[derive(Copy, Clone, Debug)]
+struct Wanted {
+    partition: Partition,
+    offset: Offset,
+    below: Offset,
+    max_bytes: usize,
+    max_entries: usize,
 }
 
 impl RangePrimary {
-    /// Entries of `partition` from the one that holds `offset` on, at most `max_bytes` of payload but at least one.
+    /// Entries of `partition` from the one that holds `offset` on, at most `max_bytes` of payload but at least one where
+    /// there is one that the reader wants to see.
     ///
     /// Errors: `OutOfRange` below the log start or above the end; `Storage` for damage, until repaired.
     pub async fn read(
@@ -33,6 +57,7 @@ impl RangePrimary {
         partition: Partition,
         offset: Offset,
         max_bytes: usize,
+        isolation: Isolation,
     ) -> Result<PartitionEntries, ReadFailure> {
         let view = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
         let (log_start, end) = (view.log_start, view.high_watermark);
@@ -45,11 +70,21 @@ impl RangePrimary {
         if offset < log_start || offset > end {
             return Err(ReadFailure::OutOfRange { got: offset, log_start, end });
         }
-        if offset == end || max_bytes == 0 {
-            return Ok(PartitionEntries { view, entries: Vec::new() });
+        let below = match isolation {
+            Isolation::Uncommitted => end,
+            Isolation::Committed => view.last_stable,
+        };
+        if offset >= below || max_bytes == 0 {
+            return Ok(PartitionEntries { view, entries: Vec::new(), aborted: Vec::new() });
         }
-        let entries = self.list(&view, partition, offset, max_bytes, LIST_ENTRIES_MAX, None).await?;
-        if entries.is_empty() {
+        let wanted = Wanted { partition, offset, below, max_bytes, max_entries: LIST_ENTRIES_MAX };
+        let entries = self.list(&view, wanted, None).await?;
+        let next = entries.last().map(|last| last.header.last_offset() + 1);
+        let aborted = match (isolation, next) {
+            (Isolation::Committed, Some(next)) => self.aborted(partition, offset, next),
+            _ => Some(Vec::new()),
+        };
+        let (Some(aborted), false) = (aborted, entries.is_empty()) else {
             // The log start may have risen past the place meanwhile; otherwise something that was acknowledged is gone.
             let now = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
             if offset < now.log_start {
@@ -59,8 +94,8 @@ impl RangePrimary {
                 "topic {} partition {partition}: no entry holds offset {offset}, log start {log_start}, end {end}",
                 self.topic
             )));
-        }
-        Ok(PartitionEntries { view, entries })
+        };
+        Ok(PartitionEntries { view, entries, aborted })
     }
 
     /// The first entry at or above the log start whose maximum timestamp is at least `timestamp`.
@@ -70,7 +105,9 @@ impl RangePrimary {
         timestamp: i64,
     ) -> Result<Option<Stored>, ReadFailure> {
         let view = self.view(partition).ok_or(ReadFailure::UnknownPartition)?;
-        let mut found = self.list(&view, partition, view.log_start, usize::MAX, 1, Some(timestamp)).await?;
+        let (offset, below) = (view.log_start, view.high_watermark);
+        let wanted = Wanted { partition, offset, below, max_bytes: usize::MAX, max_entries: 1 };
+        let mut found = self.list(&view, wanted, Some(timestamp)).await?;
         match (found.pop(), &self.known) {
             (None, Known::Prefix(why) | Known::Nothing(why)) => Err(ReadFailure::Storage(why.clone())),
             (found, _) => Ok(found),
@@ -102,12 +139,10 @@ impl RangePrimary {
     async fn list(
         &self,
         view: &ReadView,
-        partition: Partition,
-        offset: Offset,
-        max_bytes: usize,
-        max_entries: usize,
+        wanted: Wanted,
         min_timestamp: Option<i64>,
     ) -> Result<Vec<Stored>, ReadFailure> {
+        let Wanted { partition, offset, below: end, max_bytes, max_entries } = wanted;
         let segments = self.segments();
         let mut place = self.begin_at(&segments, partition, offset, min_timestamp).await?;
         let mut found: Vec<Stored> = Vec::new();
@@ -145,7 +180,7 @@ impl RangePrimary {
             for stored in listed {
                 let len = stored.payload.len();
                 // Offsets are dense: what begins later than asked for comes after something that is missing.
-                if min_timestamp.is_none() && stored.header.base_offset > from && from < view.high_watermark {
+                if min_timestamp.is_none() && stored.header.base_offset > from && from < end {
                     let next = stored.header.base_offset;
                     return Err(ReadFailure::Storage(format!(
                         "topic {} partition {partition} segment {}: offsets {from} to {} are missing",
@@ -154,16 +189,14 @@ impl RangePrimary {
                         next - 1
                     )));
                 }
-                if stored.header.base_offset >= view.high_watermark
-                    || (!found.is_empty() && bytes + len > max_bytes)
-                {
+                if stored.header.base_offset >= end || (!found.is_empty() && bytes + len > max_bytes) {
                     return Ok(found);
                 }
                 bytes += len;
                 from = stored.header.last_offset() + 1;
                 found.push(stored);
             }
-            if bytes >= max_bytes || found.len() >= max_entries || from >= view.high_watermark {
+            if bytes >= max_bytes || found.len() >= max_entries || from >= end {
                 return Ok(found);
             }
         }

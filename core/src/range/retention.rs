@@ -178,7 +178,10 @@ impl SegmentStats {
     pub fn note(&mut self, header: &EntryHeader) {
         let bytes = u64::from(header.payload_len);
         self.bytes = self.bytes.saturating_add(bytes);
-        if !matches!(header.kind, EntryKind::Data | EntryKind::Control | EntryKind::Snapshot) {
+        if !matches!(
+            header.kind,
+            EntryKind::Data | EntryKind::Control | EntryKind::Snapshot | EntryKind::Marker
+        ) {
             return;
         }
         self.first_append_at.get_or_insert(header.appended_at);

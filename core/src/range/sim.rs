@@ -1,27 +1,62 @@
-//! For tests: a range that lives: batches, duplicates, epochs, deletes, checkpoints, rolls and crashes in any order.
+//! For tests: a range that lives: batches, duplicates, epochs, transactions, deletes, checkpoints, rolls and crashes in any
+//! order.
 
 use super::checkpoint::{encode, piece_flags};
 use super::fold::{Fold, LogSummary, SealedSegment, Step, next_to_read};
 use super::log_start;
+use super::markers::{Marker, MarkerDecision, TransactionVersion};
+use super::producers::Producer;
 use super::state::{Decision, RangeState, Sequencing};
-use crate::codec::batch::BatchHead;
+use super::transactions::AbortedSpan;
+use crate::codec::batch::{BatchHead, TRANSACTIONAL_BIT};
 use crate::codec::entry::{CHECKPOINT_LAST, EntryHeader, EntryKind};
-use crate::types::{Address, LogletId, Partition, Span, WHOLE_RANGE};
+use crate::types::{Address, LogletId, Offset, Partition, Span, WHOLE_RANGE};
 use bytes::Bytes;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 pub(super) const SPAN: Span = Span { first: 3, last: 3 + 299 };
 
 #[derive(Clone, Debug)]
 pub(super) enum Op {
-    Send { partition: i32, producer: i64, epoch_step: i16, sequence_step: i32, records: i32 },
-    Copy { partition: i32, skip: i64 },
-    Snapshot { partition: i32 },
-    Delete { partition: i32, keep: i64 },
-    Checkpoint { expire_last_ms: i64, keep_max: usize, piece_bytes: usize },
+    Send {
+        partition: i32,
+        producer: i64,
+        epoch_step: i16,
+        sequence_step: i32,
+        records: i32,
+        transactional: bool,
+    },
+    Mark {
+        partition: i32,
+        producer: i64,
+        epoch_step: i16,
+        number_step: i64,
+        commit: bool,
+    },
+    Copy {
+        partition: i32,
+        skip: i64,
+    },
+    Snapshot {
+        partition: i32,
+    },
+    Delete {
+        partition: i32,
+        keep: i64,
+    },
+    Checkpoint {
+        expire_last_ms: i64,
+        keep_max: usize,
+        piece_bytes: usize,
+    },
     Piece,
-    Roll { new_epoch: bool },
-    Crash { cut: usize },
+    Roll {
+        new_epoch: bool,
+    },
+    Crash {
+        cut: usize,
+    },
 }
 
 fn partitions() -> impl Strategy<Value = Partition> {
@@ -29,17 +64,29 @@ fn partitions() -> impl Strategy<Value = Partition> {
 }
 
 pub(super) fn ops(count: usize) -> impl Strategy<Value = Vec<Op>> {
-    let send =
-        (partitions(), 0..4i64, prop_oneof![8 => Just(0), 1 => Just(1), 1 => Just(-1)], -6..2i32, 1..4i32)
-            .prop_map(|(partition, producer, epoch_step, sequence_step, records)| Op::Send {
-                partition,
-                producer,
-                epoch_step,
-                sequence_step,
-                records,
-            });
+    let epoch_step = || prop_oneof![8 => Just(0i16), 1 => Just(1), 1 => Just(-1)];
+    let send = (partitions(), 0..4i64, epoch_step(), -6..2i32, 1..4i32, any::<bool>()).prop_map(
+        |(partition, producer, epoch_step, sequence_step, records, transactional)| Op::Send {
+            partition,
+            producer,
+            epoch_step,
+            sequence_step,
+            records,
+            transactional,
+        },
+    );
+    let mark = (partitions(), 0..4i64, epoch_step(), -1..3i64, any::<bool>()).prop_map(
+        |(partition, producer, epoch_step, number_step, commit)| Op::Mark {
+            partition,
+            producer,
+            epoch_step,
+            number_step,
+            commit,
+        },
+    );
     let op = prop_oneof![
         12 => send,
+        5 => mark,
         1 => (partitions(), 0..5i64).prop_map(|(partition, skip)| Op::Copy { partition, skip }),
         1 => partitions().prop_map(|partition| Op::Snapshot { partition }),
         2 => (partitions(), 0..9i64).prop_map(|(partition, keep)| Op::Delete { partition, keep }),
@@ -119,6 +166,8 @@ impl Live {
             return;
         }
         self.state.expire(self.clock - expire_last_ms, keep_max);
+        let starts: Vec<_> = self.state.partitions().map(|(p, of_state)| (p, of_state.log_start)).collect();
+        self.state.trim_aborted(starts);
         let from = Address(self.head().entries.len() as u64);
         let pieces = encode(&self.state.capture(from), piece_bytes);
         let count = pieces.len();
@@ -179,6 +228,7 @@ impl Live {
                     producer_id: head.producer_id,
                     producer_epoch: head.producer_epoch,
                     first_sequence: head.base_sequence,
+                    attributes: head.attributes,
                     ..self.header(EntryKind::Data, partition)
                 };
                 self.append(header, Bytes::new());
@@ -206,13 +256,38 @@ impl Live {
     pub(super) fn step(&mut self, op: &Op) {
         self.clock += 1;
         match *op {
-            Op::Send { partition, producer, epoch_step, sequence_step, records } => {
+            Op::Send { partition, producer, epoch_step, sequence_step, records, transactional } => {
                 let known = self.state.producers().get(partition, producer);
-                let (epoch, last) = known.map_or((5, i32::MAX - 3), |p| (p.epoch(), p.last().last_sequence));
+                let last = known.and_then(|p| p.last()).map(|last| last.last_sequence);
+                let epoch = known.map_or(5, |p| p.epoch());
+                let last = last.unwrap_or(if known.is_some() { -1 } else { i32::MAX - 3 });
                 let sequence =
                     if epoch_step > 0 { 0 } else { last.wrapping_add(1 + sequence_step.min(0)) & i32::MAX };
-                let head = head(producer, epoch + epoch_step, sequence, records);
+                let mut head = head(producer, epoch + epoch_step, sequence, records);
+                head.attributes = if transactional { TRANSACTIONAL_BIT } else { 0 };
                 self.append_batch(partition, &head, Sequencing::Next);
+            }
+            Op::Mark { partition, producer, epoch_step, number_step, commit } => {
+                let known = self.state.producers().get(partition, producer);
+                let number = known.and_then(|p| p.marker()).map_or(0, |marker| marker.number as i64);
+                let marker = Marker {
+                    producer_id: producer,
+                    producer_epoch: known.map_or(5, |p| p.epoch()) + epoch_step,
+                    coordinator_epoch: i32::from(epoch_step),
+                    number: (number + number_step).max(0) as u64,
+                    commit,
+                    version: if commit { TransactionVersion::V1 } else { TransactionVersion::V2 },
+                };
+                if let MarkerDecision::Append { base_offset, leader_epoch } =
+                    self.state.decide_marker(partition, &marker)
+                {
+                    let numbered = EntryHeader {
+                        base_offset,
+                        leader_epoch,
+                        ..self.header(EntryKind::Marker, partition)
+                    };
+                    self.append(marker.body().header(numbered), Bytes::new());
+                }
             }
             Op::Copy { partition, skip } => {
                 let next = self.state.partition(partition).expect("in the span").next;
@@ -242,6 +317,7 @@ impl Live {
                 self.epoch += i32::from(new_epoch);
                 while self.piece() {}
                 assert!(self.fold() == self.state, "after a drain the fold is the live state");
+                self.check_transactions();
                 self.open(200);
             }
             Op::Crash { cut } => self.crash(cut),
@@ -261,18 +337,67 @@ impl Live {
         segment.entries.truncate(tail);
         let folded = self.fold();
         if under_way {
-            assert!(folded.partitions().eq(expected.partitions()));
+            // Expiry between a capture and its pieces is not in the fold: it forgets less.
+            let trimmed = |state: &RangeState| {
+                let mut state = state.clone();
+                let starts: Vec<_> =
+                    state.partitions().map(|(p, of_state)| (p, of_state.log_start)).collect();
+                state.trim_aborted(starts);
+                state
+            };
+            assert!(trimmed(&folded).partitions().eq(trimmed(&expected).partitions()));
             for ((partition, id), producer) in expected.producers().iter() {
                 let found = folded.producers().get(partition, id).expect("the fold forgets no producer");
                 assert_eq!(found.epoch(), producer.epoch());
                 assert!(found.batches().ends_with(producer.batches()), "of the same batches the newest");
+                assert_eq!(found.open(), producer.open());
+                let number = |p: &Producer| p.marker().map_or(0, |marker| marker.number);
+                assert!(number(found) >= number(producer), "no number is forgotten");
             }
         } else {
             assert!(folded == expected, "the fold is what the live state was at the tail");
         }
         self.state = folded;
+        self.check_transactions();
         self.epoch += 1;
         self.open(100);
+    }
+
+    /// Open and aborted transactions are those that one finds by reading the whole log.
+    pub(super) fn check_transactions(&self) {
+        let mut open: BTreeMap<(Partition, i64), Offset> = BTreeMap::new();
+        let mut aborted: Vec<(Partition, AbortedSpan)> = Vec::new();
+        for (header, _) in self.chain.iter().flat_map(|segment| &segment.entries) {
+            let EntryHeader { partition, producer_id, base_offset, .. } = *header;
+            let key = (partition, producer_id);
+            match header.kind {
+                EntryKind::Data if producer_id >= 0 && header.attributes & TRANSACTIONAL_BIT != 0 => {
+                    open.entry(key).or_insert(base_offset);
+                }
+                EntryKind::Marker => {
+                    let first = open.remove(&key);
+                    if let (Some(first), 0) = (first, header.flags) {
+                        aborted.push((partition, AbortedSpan { producer_id, first, last: base_offset }));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (partition, state) in self.state.partitions() {
+            let mine = open.iter().filter(|((p, _), _)| *p == partition);
+            let mut expected: Vec<(Offset, i64)> = mine.map(|((_, id), first)| (*first, *id)).collect();
+            expected.sort_unstable();
+            assert_eq!(state.transactions.open(), expected, "open in partition {partition}");
+            let producers = self.state.producers().of(partition);
+            let mut known: Vec<(Offset, i64)> =
+                producers.filter_map(|(id, producer)| Some((producer.open()?, id))).collect();
+            known.sort_unstable();
+            assert_eq!(known, expected, "the open ones are those of its producers");
+            let start = state.log_start;
+            let readable = aborted.iter().filter(|(p, span)| *p == partition && span.last >= start);
+            let found = state.transactions.aborted().filter(|span| span.last >= start);
+            assert!(found.eq(readable.map(|(_, span)| span)), "aborted in partition {partition}");
+        }
     }
 
     /// What a new incarnation folds from the chain as it stands.

@@ -4,10 +4,11 @@
 //! the one step by which entries change it, taken by the live primary and by recovery alike, so memory and log cannot
 //! disagree. Knows nothing of drives, durability or who waits: an offset handed out here is not yet acknowledged.
 
-use crate::codec::batch::BatchHead;
+use crate::codec::batch::{BatchHead, TRANSACTIONAL_BIT};
 use crate::codec::entry::{EntryHeader, EntryKind};
 use crate::range::epochs::EpochTable;
 use crate::range::producers::{ProducerTable, RecentBatch, sequence_after};
+use crate::range::transactions::Transactions;
 use crate::testing::{Mutant, broken};
 use crate::types::{Address, LogletId, Offset, Partition, Span};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct PartitionState {
     pub bytes: u64,
     /// Largest timestamp of its batches so far, ms; 0 without.
     pub max_timestamp: i64,
+    /// Its open and aborted transactions; the open ones are those of its producers.
+    pub transactions: Transactions,
 }
 
 /// The folded state of a range. Cloning copies pointers only (one for 256 partitions, one for up to 32 producers).
@@ -95,6 +98,9 @@ pub enum SequenceRefusal {
         /// Newest epoch that has written.
         current: i16,
     },
+    /// A batch outside of any transaction, of a producer whose transaction is open; until that has ended.
+    #[error("a batch outside of the producer's transaction, which is open since offset {0}")]
+    TransactionOpen(Offset),
     /// A given offset below the next one; for good.
     #[error("offset {got} is below the next offset {next}")]
     OffsetTaken {
@@ -268,11 +274,16 @@ impl RangeState {
                 appended_at: original.appended_at,
             }));
         }
-        let expected = if epoch > current { 0 } else { sequence_after(producer.last().last_sequence, 1) };
+        // One whose epoch was raised by a marker has no batch of it.
+        let before = producer.last().filter(|_| epoch == current);
+        let expected = before.map_or(0, |last| sequence_after(last.last_sequence, 1));
         if got != expected {
             return Err(SequenceRefusal::OutOfOrder { got, expected });
         }
-        Ok(None)
+        match producer.open() {
+            Some(first) if !head.is_transactional() => Err(SequenceRefusal::TransactionOpen(first)),
+            _ => Ok(None),
+        }
     }
 
     /// Takes in an entry of the log, in address order. The payload of log-start entries goes to
@@ -282,7 +293,9 @@ impl RangeState {
     pub fn apply(&mut self, header: &EntryHeader) -> Result<(), ApplyError> {
         match header.kind {
             EntryKind::Checkpoint | EntryKind::LogStart => Ok(()),
-            EntryKind::Data | EntryKind::Control | EntryKind::Snapshot => self.apply_records(header),
+            EntryKind::Data | EntryKind::Control | EntryKind::Snapshot | EntryKind::Marker => {
+                self.apply_records(header)
+            }
         }
     }
 
@@ -304,19 +317,35 @@ impl RangeState {
         state.next = end;
         state.bytes = state.bytes.saturating_add(u64::from(header.payload_len));
         state.max_timestamp = state.max_timestamp.max(header.max_timestamp);
-        // A control batch carries its producer's id and no sequence.
-        if header.kind == EntryKind::Data && header.producer_id >= 0 && header.first_sequence >= 0 {
-            let batch = RecentBatch {
-                first_sequence: header.first_sequence,
-                last_sequence: sequence_after(header.first_sequence, last_offset_delta),
-                base_offset,
-                loglet: header.loglet,
-                address: header.address,
-                appended_at: header.appended_at,
-            };
-            self.producers.record(partition, header.producer_id, header.producer_epoch, batch);
+        match header.kind {
+            EntryKind::Marker => self.apply_marker(header),
+            // A control batch carries its producer's id and no sequence.
+            EntryKind::Data if header.producer_id >= 0 && header.first_sequence >= 0 => {
+                self.apply_sequence(header);
+            }
+            _ => {}
         }
         Ok(())
+    }
+
+    /// Remembers a batch of a producer, and a transaction that begins with it.
+    fn apply_sequence(&mut self, header: &EntryHeader) {
+        let EntryHeader { partition, producer_id, base_offset, .. } = *header;
+        let batch = RecentBatch {
+            first_sequence: header.first_sequence,
+            last_sequence: sequence_after(header.first_sequence, header.last_offset_delta),
+            base_offset,
+            loglet: header.loglet,
+            address: header.address,
+            appended_at: header.appended_at,
+        };
+        let producer =
+            self.producers.touch(partition, producer_id, header.producer_epoch, header.appended_at);
+        producer.record(header.producer_epoch, batch);
+        let begins = header.attributes & TRANSACTIONAL_BIT != 0 && producer.begin(base_offset);
+        if begins && let Some(state) = self.partition_mut(partition) {
+            state.transactions.begin(base_offset, producer_id);
+        }
     }
 
     /// Raises log starts, the payload of a log-start entry; one at or below the present log start changes nothing.
@@ -383,7 +412,7 @@ impl RangeState {
         Captured { state: self.clone(), from }
     }
 
-    fn partition_mut(&mut self, partition: Partition) -> Option<&mut PartitionState> {
+    pub(super) fn partition_mut(&mut self, partition: Partition) -> Option<&mut PartitionState> {
         let at = self.span.index(partition)?;
         Arc::make_mut(self.chunks.get_mut(at / CHUNK)?).get_mut(at % CHUNK)
     }

@@ -78,6 +78,8 @@ impl From<AppendError> for Unavailable {
             AppendError::Stopping => Unavailable::Stopping,
             AppendError::OutOfOrderSequence { .. }
             | AppendError::ProducerFenced { .. }
+            | AppendError::TransactionOpen { .. }
+            | AppendError::CoordinatorFenced { .. }
             | AppendError::Invalid(_) => Unavailable::Storage(format!("unexpected refusal: {e}")),
         }
     }

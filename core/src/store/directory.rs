@@ -69,7 +69,9 @@ impl Summary {
     /// Whether all entries are of the whole range, none of a partition.
     pub(crate) fn holds_whole_range_only(&self) -> bool {
         self.entries > 0
-            && ![EntryKind::Data, EntryKind::Control, EntryKind::Snapshot].iter().any(|k| self.holds_kind(*k))
+            && ![EntryKind::Data, EntryKind::Control, EntryKind::Snapshot, EntryKind::Marker]
+                .iter()
+                .any(|k| self.holds_kind(*k))
     }
 
     /// Whether every address between the lowest and the highest is there.

@@ -1,6 +1,6 @@
 //! Batches for tests.
 
-use crate::codec::batch::BatchHead;
+use crate::codec::batch::{BatchHead, TRANSACTIONAL_BIT};
 use crate::range::primary::Batch;
 use crate::types::Partition;
 use bytes::{BufMut, BytesMut};
@@ -14,9 +14,31 @@ pub(crate) fn batch(
     timestamp: i64,
     text: &str,
 ) -> Batch {
+    with_attributes(0, partition, count, producer, timestamp, text)
+}
+
+/// The same, as part of its producer's transaction.
+pub(crate) fn transactional(
+    partition: Partition,
+    count: i32,
+    producer: (i64, i16, i32),
+    timestamp: i64,
+    text: &str,
+) -> Batch {
+    with_attributes(TRANSACTIONAL_BIT, partition, count, Some(producer), timestamp, text)
+}
+
+fn with_attributes(
+    attributes: i16,
+    partition: Partition,
+    count: i32,
+    producer: Option<(i64, i16, i32)>,
+    timestamp: i64,
+    text: &str,
+) -> Batch {
     let (id, epoch, sequence) = producer.unwrap_or((-1, -1, -1));
     let mut tail = BytesMut::new();
-    tail.put_i16(0);
+    tail.put_i16(attributes);
     tail.put_i32(count - 1);
     tail.put_i64(timestamp);
     tail.put_i64(timestamp);

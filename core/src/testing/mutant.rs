@@ -84,6 +84,18 @@ pub(crate) enum Mutant {
     SpanNotCut,
     /// N6: what was missed is not reported.
     SilentSkip,
+    /// X1: a marker is taken for a new one whatever its transaction's number is.
+    MarkerUnnumbered,
+    /// X2: a marker leaves its producer's epoch as it is.
+    MarkerKeepsEpoch,
+    /// X3: a checkpoint says nothing of open transactions.
+    OpenNotFolded,
+    /// X4: a checkpoint says nothing of the numbers of markers.
+    NumberNotFolded,
+    /// X5: a marker whose copy is in flight is answered at once.
+    MarkerInFlight,
+    /// The last stable offset moves when a marker is issued, not when it is complete.
+    StableShownEarly,
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use super::session::{TopicKey, Wanted};
 use crate::protocol::errors;
 use crate::vpartition;
 use kafka_protocol::ResponseError;
-use rangeway_core::api::{Api, Catalog, PartitionRead, ReadFrom};
+use rangeway_core::api::{Api, Catalog, Isolation, PartitionRead, ReadFrom};
 use rangeway_core::error::TopicPartition;
 use rangeway_core::types::NodeId;
 use std::time::{Duration, Instant};
 
-/// How long and how much.
+/// How long, how much, and what of transactions.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
     /// Enough to answer.
@@ -21,6 +21,8 @@ pub struct Limits {
     pub max_bytes: usize,
     /// How long to wait for `min_bytes`.
     pub max_wait: Duration,
+    /// What of transactions is wanted.
+    pub isolation: Isolation,
 }
 
 /// What became of a wanted partition.
@@ -155,6 +157,7 @@ impl Round {
                         partition: at.partition,
                         offset: want.offset,
                         max_bytes: usize::try_from(want.max_bytes).unwrap_or(0),
+                        isolation: limits.isolation,
                     });
                 }
                 Ok(Some(outcome)) => {

@@ -63,6 +63,8 @@ pub struct Wanted {
 pub struct Shown {
     /// High watermark, -1 with an error.
     pub high_watermark: i64,
+    /// Last stable offset, -1 with an error.
+    pub last_stable: i64,
     /// Log start, -1 with an error.
     pub log_start: i64,
     /// Has records, an error or a diverging epoch: is shown in any case.
@@ -95,8 +97,8 @@ pub struct Turn {
 #[derive(Debug)]
 struct Cached {
     wanted: Wanted,
-    high_watermark: i64,
-    log_start: i64,
+    /// High watermark, last stable offset and log start that were shown; -1 for none.
+    shown: [i64; 3],
 }
 
 #[derive(Debug)]
@@ -125,7 +127,7 @@ impl Session {
         }
         let topic = wanted.topic.detached();
         self.places.insert((topic.clone(), wanted.partition), self.next_place);
-        let cached = Cached { wanted: Wanted { topic, ..wanted }, high_watermark: -1, log_start: -1 };
+        let cached = Cached { wanted: Wanted { topic, ..wanted }, shown: [-1; 3] };
         self.order.insert(self.next_place, cached);
         self.next_place += 1;
     }
@@ -141,9 +143,8 @@ impl Session {
         let key = (wanted.topic.clone(), wanted.partition);
         let Some(place) = self.places.get(&key).copied() else { return true };
         let Some(cached) = self.order.get_mut(&place) else { return true };
-        let changed = cached.high_watermark != shown.high_watermark || cached.log_start != shown.log_start;
-        cached.high_watermark = shown.high_watermark;
-        cached.log_start = shown.log_start;
+        let offsets = [shown.high_watermark, shown.last_stable, shown.log_start];
+        let changed = std::mem::replace(&mut cached.shown, offsets) != offsets;
         if shown.has_records
             && let Some(cached) = self.order.remove(&place)
         {
@@ -287,7 +288,7 @@ mod tests {
     }
 
     fn quiet(high_watermark: i64) -> Shown {
-        Shown { high_watermark, log_start: 0, always: false, has_records: false }
+        Shown { high_watermark, last_stable: 0, log_start: 0, always: false, has_records: false }
     }
 
     fn sessions(max: usize) -> (Sessions, Instant) {
@@ -314,13 +315,17 @@ mod tests {
         assert_eq!(s.finish(&turn, &[quiet(5), quiet(6)], now), (id, vec![false, true]));
         let turn = s.begin(id, 2, false, vec![], vec![], now).unwrap();
         assert_eq!(s.finish(&turn, &[quiet(5), quiet(6)], now).1, [false, false]);
+        let turn = s.begin(id, 3, false, vec![], vec![], now).unwrap();
+        let moved = Shown { last_stable: 1, ..quiet(5) };
+        assert_eq!(s.finish(&turn, &[moved, quiet(6)], now).1, [true, false], "a transaction has ended");
     }
 
     #[test]
     fn a_partition_is_shown_again_after_an_error() {
         let (mut s, now) = sessions(10);
         let id = opened(&mut s, now);
-        let error = Shown { high_watermark: -1, log_start: -1, always: true, has_records: false };
+        let error =
+            Shown { high_watermark: -1, last_stable: -1, log_start: -1, always: true, has_records: false };
         let turn = s.begin(id, 1, false, vec![], vec![], now).unwrap();
         assert_eq!(s.finish(&turn, &[error, quiet(5)], now).1, [true, false]);
         let turn = s.begin(id, 2, false, vec![], vec![], now).unwrap();
@@ -341,7 +346,8 @@ mod tests {
         let (mut s, now) = sessions(10);
         let id = opened(&mut s, now);
         let turn = s.begin(id, 1, false, vec![], vec![], now).unwrap();
-        let records = Shown { high_watermark: 6, log_start: 0, always: true, has_records: true };
+        let records =
+            Shown { high_watermark: 6, last_stable: 6, log_start: 0, always: true, has_records: true };
         s.finish(&turn, &[records, quiet(5)], now);
         let turn = s.begin(id, 2, false, vec![], vec![], now).unwrap();
         let order: Vec<i32> = turn.wanted.iter().map(|w| w.partition).collect();

@@ -11,8 +11,11 @@ use crate::fetch::session::{FINAL, INITIAL, Shown, TopicKey, Turn, Wanted};
 use crate::protocol::dispatch::{Answer, Close, Decoded, Reply, decode};
 use crate::protocol::frame::{self, Splices};
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::fetch_response::{EpochEndOffset, FetchableTopicResponse, PartitionData};
-use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, TopicName};
+use kafka_protocol::messages::fetch_response::{
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
+};
+use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ProducerId, TopicName};
+use rangeway_core::api::Isolation;
 use std::time::{Duration, Instant};
 
 /// Longest wait that is granted.
@@ -24,7 +27,7 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
     let correlation = decoded.correlation;
     drop(decoded);
     let limits = limits(&request, context.shared.settings.fetch_bytes_max);
-    let (by_id, committed) = (context.version >= 13, request.isolation_level == 1);
+    let by_id = context.version >= 13;
     // Sessions begin with version 7.
     let (id, epoch) =
         if context.version >= 7 { (request.session_id, request.session_epoch) } else { (0, FINAL) };
@@ -45,7 +48,7 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
         .wanted
         .iter()
         .zip(outcomes)
-        .map(|(wanted, outcome)| row(wanted, outcome, committed, context.version, &mut splices))
+        .map(|(wanted, outcome)| row(wanted, outcome, limits.isolation, context.version, &mut splices))
         .collect();
     let shown: Vec<Shown> = rows.iter().map(|(_, shown)| *shown).collect();
     let (session, include) = context.shared.fetch_sessions.lock().finish(&turn, &shown, Instant::now());
@@ -73,6 +76,7 @@ fn limits(request: &FetchRequest, bytes_max: usize) -> Limits {
         min_bytes: size(request.min_bytes).min(max_bytes),
         max_bytes,
         max_wait: Duration::from_millis(size(request.max_wait_ms) as u64).min(WAIT_MAX),
+        isolation: if request.isolation_level == 1 { Isolation::Committed } else { Isolation::Uncommitted },
     }
 }
 
@@ -101,13 +105,13 @@ fn names(request: FetchRequest, by_id: bool) -> (Vec<Wanted>, Vec<(TopicKey, i32
 fn row(
     wanted: &Wanted,
     outcome: Outcome,
-    committed: bool,
+    isolation: Isolation,
     version: i16,
     splices: &mut Splices,
 ) -> (PartitionData, Shown) {
     let data = PartitionData::default()
         .with_partition_index(wanted.partition)
-        .with_aborted_transactions(committed.then(Vec::new))
+        .with_aborted_transactions((isolation == Isolation::Committed).then(Vec::new))
         .with_records(Some(bytes::Bytes::new()));
     let with = |data: PartitionData, o: rangeway_core::api::PartitionOffsets| {
         data.with_high_watermark(o.high_watermark)
@@ -116,6 +120,7 @@ fn row(
     };
     let shown = |o: rangeway_core::api::PartitionOffsets, always, has_records| Shown {
         high_watermark: o.high_watermark,
+        last_stable: o.last_stable,
         log_start: o.log_start,
         always,
         has_records,
@@ -125,7 +130,14 @@ fn row(
             let has_records = read.bytes > 0;
             // Where the answer is full the partition has its turn next time.
             let records = splices.add(read.pieces).unwrap_or_default();
-            let data = with(data, read.offsets).with_records(Some(records));
+            let mut data = with(data, read.offsets).with_records(Some(records));
+            if let Some(aborted) = &mut data.aborted_transactions {
+                aborted.extend(read.aborted.iter().map(|one| {
+                    AbortedTransaction::default()
+                        .with_producer_id(ProducerId(one.producer_id))
+                        .with_first_offset(one.first_offset)
+                }));
+            }
             (data, shown(read.offsets, has_records, has_records))
         }
         Outcome::Diverging { epoch, end, offsets } => {
@@ -144,7 +156,14 @@ fn row(
                 .with_last_stable_offset(-1)
                 .with_log_start_offset(-1)
                 .with_preferred_read_replica(BrokerId(-1));
-            (data, Shown { high_watermark: -1, log_start: -1, always: true, has_records: false })
+            let nothing = Shown {
+                high_watermark: -1,
+                last_stable: -1,
+                log_start: -1,
+                always: true,
+                has_records: false,
+            };
+            (data, nothing)
         }
     }
 }

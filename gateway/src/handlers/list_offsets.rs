@@ -19,7 +19,7 @@ use kafka_protocol::messages::list_offsets_response::{
 };
 use kafka_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
 use rangeway_core::api::batch::BatchHead;
-use rangeway_core::api::{Api, Piece, ReadFrom};
+use rangeway_core::api::{Api, Isolation, Piece, ReadFrom};
 use rangeway_core::error::{ReadFailure, TopicPartition};
 use std::collections::HashSet;
 use tokio::sync::Semaphore;
@@ -113,12 +113,24 @@ async fn one(
             version_for(7)?;
             let Some(batch) = api.find_max_timestamp(at).await.map_err(code)? else { return Ok(NOWHERE) };
             let head = BatchHead::parse(&batch).ok_or(ResponseError::KafkaStorageError)?;
-            Ok(look_into(batch, head.max_timestamp, i64::MIN).await?.unwrap_or(NOWHERE))
+            let found = look_into(batch, head.max_timestamp, i64::MIN).await?.unwrap_or(NOWHERE);
+            visible(api, at, found, committed)
         }
         LATEST_TIERED => version_for(9).map(|()| NOWHERE),
         timestamp if timestamp < 0 => Err(ResponseError::UnsupportedVersion),
-        timestamp => by_time(api, at, timestamp).await,
+        timestamp => {
+            let found = by_time(api, at, timestamp).await?;
+            visible(api, at, found, committed)
+        }
     }
+}
+
+/// A record that a committed reader is not shown yet is not found, as Kafka has it.
+fn visible(api: &Api, at: TopicPartition, found: Found, committed: bool) -> Result<Found, ResponseError> {
+    if committed && found.offset >= api.known_offsets(at).map_err(|e| errors::read(&e))?.0.last_stable {
+        return Ok(NOWHERE);
+    }
+    Ok(found)
 }
 
 /// The first record at or above `timestamp`, in offset order, from the log start on.
@@ -133,7 +145,13 @@ async fn by_time(api: &Api, at: TopicPartition, timestamp: i64) -> Result<Found,
     let head = BatchHead::parse(&batch).ok_or(ResponseError::KafkaStorageError)?;
     let mut offset = head.base_offset + i64::from(head.last_offset_delta) + 1;
     loop {
-        let from = ReadFrom { topic: at.topic, partition: at.partition, offset, max_bytes: SCAN_BYTES };
+        let from = ReadFrom {
+            topic: at.topic,
+            partition: at.partition,
+            offset,
+            max_bytes: SCAN_BYTES,
+            isolation: Isolation::Uncommitted,
+        };
         let read = api.read(&[from], SCAN_BYTES).await.pop().ok_or(ResponseError::UnknownServerError)?;
         let read = read.map_err(code)?;
         if read.pieces.is_empty() {

@@ -13,6 +13,8 @@ pub fn append(error: &AppendError) -> ResponseError {
         AppendError::NotLeader { .. } | AppendError::Stopping => ResponseError::NotLeaderOrFollower,
         AppendError::OutOfOrderSequence { .. } => ResponseError::OutOfOrderSequenceNumber,
         AppendError::ProducerFenced { .. } => ResponseError::InvalidProducerEpoch,
+        AppendError::TransactionOpen { .. } => ResponseError::InvalidTxnState,
+        AppendError::CoordinatorFenced { .. } => ResponseError::TransactionCoordinatorFenced,
         AppendError::Invalid(_) => ResponseError::InvalidRecord,
         AppendError::Storage(_) => ResponseError::KafkaStorageError,
         AppendError::TimedOut => ResponseError::RequestTimedOut,

@@ -1,7 +1,11 @@
 //! Fetch: limits, waiting, sessions, epochs, errors.
 
-use crate::support::{Batch, Client, Topic, batches, fetch_request, only, produce_request, run, topic_name};
+use crate::support::{
+    Batch, Client, Topic, batches, end_transaction, fetch_request, in_transaction, only, produce_request,
+    run, topic_name,
+};
 use kafka_protocol::messages::fetch_request::ForgottenTopic;
+use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::{FetchRequest, FetchResponse, ProduceRequest};
 use std::time::{Duration, Instant};
 
@@ -239,5 +243,41 @@ fn a_batch_larger_than_all_limits_is_fetched() {
         assert_eq!(c.produce(&t, large.clone()).await.error_code, 0);
         let p = only(&c.call(12, fetch_request(&t, &[(0, 0)]).with_max_bytes(1000)).await);
         assert!(p.records.unwrap()[61..] == large[61..]);
+    });
+}
+
+#[test]
+fn a_committed_reader_is_told_what_was_aborted_and_waits_for_open_transactions() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        in_transaction(&t, 71, 0).await;
+        in_transaction(&t, 70, 0).await;
+        in_transaction(&t, 72, 0).await;
+        end_transaction(&t, 70, false).await;
+        let committed = |offset, wait| {
+            fetch_request(&t, &[(0, offset)]).with_isolation_level(1).with_min_bytes(1).with_max_wait_ms(wait)
+        };
+        let p = only(&c.call(12, committed(0, 0)).await);
+        assert_eq!((p.high_watermark, p.last_stable_offset), (4, 0));
+        assert_eq!((batches(&p.records).len(), p.aborted_transactions), (0, Some(vec![])));
+        let all = only(&c.call(12, fetch_request(&t, &[(0, 0)])).await);
+        assert_eq!((batches(&all.records).len(), all.aborted_transactions), (4, None), "uncommitted");
+        // A reader that waits is woken when the last stable offset moves.
+        let mut waiting = Client::new().await;
+        waiting.send(12, committed(0, 60_000)).await;
+        end_transaction(&t, 71, false).await;
+        let p = only(&waiting.receive::<FetchRequest>(12).await);
+        assert_eq!(batches(&p.records).iter().map(|b| b.0).collect::<Vec<_>>(), [0, 1]);
+        let aborted = |p: &PartitionData| -> Vec<(i64, i64)> {
+            let all = p.aborted_transactions.as_ref().unwrap();
+            all.iter().map(|one| (one.producer_id.0, one.first_offset)).collect()
+        };
+        assert_eq!(aborted(&p), [(71, 0), (70, 1)], "by first offset, not by marker");
+        end_transaction(&t, 72, true).await;
+        let p = only(&c.call(12, committed(1, 0)).await);
+        assert_eq!(batches(&p.records).iter().map(|b| b.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        assert_eq!((aborted(&p), p.last_stable_offset), (vec![(71, 0), (70, 1)], 6), "it began before");
+        assert_eq!(aborted(&only(&c.call(12, committed(5, 0)).await)), []);
     });
 }

@@ -1,6 +1,6 @@
 //! ListOffsets and OffsetForLeaderEpoch.
 
-use crate::support::{Batch, Client, Topic, batches, run, topic_name};
+use crate::support::{Batch, Client, Topic, batches, end_transaction, in_transaction, run, topic_name};
 use bytes::Bytes;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::offset_for_leader_epoch_request::{
@@ -9,9 +9,14 @@ use kafka_protocol::messages::offset_for_leader_epoch_request::{
 use kafka_protocol::messages::{ListOffsetsRequest, OffsetForLeaderEpochRequest};
 
 async fn list(c: &mut Client, version: i16, t: &Topic, timestamp: i64) -> (i16, i64, i64) {
+    list_as(c, version, t, timestamp, 0).await
+}
+
+async fn list_as(c: &mut Client, version: i16, t: &Topic, timestamp: i64, isolation: i8) -> (i16, i64, i64) {
     let partition = ListOffsetsPartition::default().with_timestamp(timestamp);
     let topic = ListOffsetsTopic::default().with_name(topic_name(&t.name)).with_partitions(vec![partition]);
     let request = ListOffsetsRequest::default().with_replica_id((-1).into()).with_topics(vec![topic]);
+    let request = request.with_isolation_level(isolation);
     let response = c.call(version, request).await;
     let p = &response.topics[0].partitions[0];
     (p.error_code, p.timestamp, p.offset)
@@ -121,5 +126,24 @@ fn the_end_of_an_epoch_is_the_log_end_for_the_present_one() {
         assert_eq!(end(&mut c, &t, epoch + 5, epoch).await, (75, -1, -1));
         let unknown = Topic { name: "none".to_owned(), ..t };
         assert_eq!(end(&mut c, &unknown, -1, 0).await, (3, -1, -1));
+    });
+}
+
+#[test]
+fn a_committed_reader_finds_nothing_above_the_last_stable_offset() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        assert_eq!(c.produce(&t, Batch::at(vec![1000]).bytes()).await.error_code, 0);
+        in_transaction(&t, 80, 0).await;
+        assert_eq!(list_as(&mut c, 9, &t, -1, 0).await, (0, -1, 2));
+        assert_eq!(list_as(&mut c, 9, &t, -1, 1).await, (0, -1, 1));
+        assert_eq!(list_as(&mut c, 9, &t, 1000, 1).await, (0, 1000, 0));
+        assert_eq!(list_as(&mut c, 9, &t, 1001, 0).await.2, 1);
+        assert_eq!(list_as(&mut c, 9, &t, 1001, 1).await, (0, -1, -1));
+        assert_eq!(list_as(&mut c, 9, &t, -3, 1).await, (0, -1, -1));
+        end_transaction(&t, 80, true).await;
+        assert_eq!(list_as(&mut c, 9, &t, -1, 1).await, (0, -1, 3));
+        assert_eq!(list_as(&mut c, 9, &t, 1001, 1).await.2, 1);
     });
 }

@@ -12,15 +12,18 @@ use kafka_protocol::messages::{
     TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
-use rangeway_core::api::crc32c;
+use rangeway_core::api::batch::BatchHead;
+use rangeway_core::api::{AppendBatch, Appended, Lane, Marker, TransactionVersion, crc32c};
 use rangeway_core::config::node::NodeConfig;
+use rangeway_core::error::TopicPartition;
 use rangeway_core::node::{Node, NodeOptions};
+use rangeway_core::types::TopicId;
 use rangeway_gateway::{Settings, Shared};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -31,7 +34,7 @@ use uuid::Uuid;
 pub struct Broker {
     pub address: SocketAddr,
     pub shared: Arc<Shared>,
-    _node: Node,
+    node: Node,
     _data: tempfile::TempDir,
 }
 
@@ -48,6 +51,29 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
     RUNTIME.block_on(test)
 }
 
+/// Appends one record of now to partition 0 as part of a transaction of `producer_id`, as the coordinator has it.
+pub async fn in_transaction(topic: &Topic, producer_id: i64, sequence: i32) {
+    let batch = Batch { attributes: 0x10, ..Batch::of(1).by(producer_id, 0, sequence) };
+    let bytes = batch.bytes();
+    let head = BatchHead::parse(&bytes).unwrap();
+    let batch = AppendBatch { partition: 0, head, bytes };
+    let api = BROKER.node.api();
+    let outcome = api.append(&Lane::default(), TopicId(topic.id), vec![batch], soon()).wait().await;
+    assert!(matches!(outcome.batches[0], Appended::Ok { .. }), "{outcome:?}");
+}
+
+/// Ends the first transaction of `producer_id` in partition 0.
+pub async fn end_transaction(topic: &Topic, producer_id: i64, commit: bool) {
+    let (producer_epoch, coordinator_epoch, number, version) = (0, 0, 1, TransactionVersion::V1);
+    let marker = Marker { producer_id, producer_epoch, coordinator_epoch, number, commit, version };
+    let at = TopicPartition { topic: TopicId(topic.id), partition: 0 };
+    BROKER.node.api().write_marker(at, marker, soon()).await.unwrap();
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
 /// A node of its own.
 pub async fn start(settings: Settings) -> Broker {
     let data = tempfile::tempdir().unwrap();
@@ -61,7 +87,7 @@ pub async fn start(settings: Settings) -> Broker {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(rangeway_gateway::serve(listener, shared.clone(), CancellationToken::new()));
-    Broker { address, shared, _node: node, _data: data }
+    Broker { address, shared, node, _data: data }
 }
 
 /// A connection that speaks raw requests.

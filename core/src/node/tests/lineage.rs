@@ -6,6 +6,7 @@ use crate::drive::spec::DriveSpec;
 use crate::node::Inner;
 use crate::range::primary::{Phase, RangePrimary};
 use crate::range::project::project;
+use crate::range::read::Isolation;
 use crate::range::state::RangeState;
 use crate::types::{Address, RangeId, Span};
 use std::sync::atomic::AtomicUsize;
@@ -112,7 +113,11 @@ async fn a_child_folds_what_its_parents_ended_with_and_its_own_log_first() {
     let merged = fold(&node, &topic, 3).await.expect("folds");
     assert_eq!(project(&merged, span(0, 1)), Ok(left));
     assert_eq!(project(&merged, span(2, 3)), project(&state, span(2, 3)));
-    assert_eq!(child.read(1, 3, 1000).await.expect("readable").entries.len(), 2, "of the parent");
+    assert_eq!(
+        child.read(1, 3, 1000, Isolation::Uncommitted).await.expect("readable").entries.len(),
+        2,
+        "of the parent"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,7 +201,7 @@ async fn what_is_not_there_is_said_by_the_present_range_only() {
         let first = asked.fetch_add(1, Ordering::Relaxed) == 0;
         let inner = inner.clone();
         async move {
-            let answer = range.read(1, 6, 100).await;
+            let answer = range.read(1, 6, 100, Isolation::Uncommitted).await;
             if first {
                 roll_away(&inner, id).await;
                 let lane = Lane::default();
@@ -214,7 +219,7 @@ async fn what_is_not_there_is_said_by_the_present_range_only() {
         asked.fetch_add(1, Ordering::Relaxed);
         let inner = inner.clone();
         async move {
-            let answer = range.read(1, 2, 100).await;
+            let answer = range.read(1, 2, 100, Isolation::Uncommitted).await;
             roll_away(&inner, id).await;
             answer
         }

@@ -5,7 +5,7 @@ use crate::range::ack::{Ack, Issued, Pending, Share};
 use crate::range::parts::Holdings;
 use crate::range::primary::{Batch, Limits, Phase, RangePrimary, Stamping, Told};
 use crate::range::project::inherit as inherit_state;
-use crate::range::read::load;
+use crate::range::read::{Isolation, load};
 use crate::range::retention::{self, Bounds, FoldsFrom, Policy, SegmentView};
 use crate::range::state::RangeState;
 use crate::store::{DiskStore, MemoryStore, StoreConfig, TailBudget};
@@ -286,7 +286,7 @@ impl World {
     async fn check_read(&self, partition: Partition, offset: Offset, max_bytes: usize) {
         let range = &self.live[self.range_of(partition)].0;
         let of = &self.model[partition as usize];
-        let read = range.read(partition, offset, max_bytes).await.expect("readable");
+        let read = range.read(partition, offset, max_bytes, Isolation::Uncommitted).await.expect("readable");
         let mut taken = 0;
         let expected: Vec<&Known> = of
             .entries
@@ -439,12 +439,12 @@ async fn a_read_near_the_tail_looks_at_nothing_of_the_ancestors() {
     let range = &world.live[0].0;
     let end = world.model[0].end();
     for offset in [end, end - 1] {
-        range.read(0, offset, 100).await.expect("readable");
+        range.read(0, offset, 100, Isolation::Uncommitted).await.expect("readable");
     }
     let looked_at = || range.segments().iter().rev().map(|s| s.starts().is_some()).collect::<Vec<_>>();
     let (newest, older) = (looked_at()[0], looked_at()[1..].iter().filter(|seen| **seen).count());
     assert_eq!((newest, older), (true, 0));
-    range.read(0, end - 2, 100).await.expect("readable");
+    range.read(0, end - 2, 100, Isolation::Uncommitted).await.expect("readable");
     assert_eq!(looked_at().iter().filter(|seen| **seen).count(), 2, "the one before, and no more");
     world.check(300).await;
 }

@@ -29,6 +29,7 @@ impl RangePrimary {
         let captured = {
             let mut head = self.head.lock();
             assert!(head.slots.is_empty(), "a segment opens when nothing is in flight");
+            assert!(head.visible.ending.is_empty(), "nothing is in flight: no marker is");
             for &(span, epoch) in epochs {
                 head.state.set_epoch(span, epoch);
             }
@@ -149,6 +150,8 @@ impl RangePrimary {
     pub(super) fn expire(&self, head: &mut Head, now_ms: i64) {
         let before = now_ms.saturating_sub(self.limits.producer_expiration_ms);
         head.state.expire(before, self.limits.producers_max);
+        // What readers see: they may still read below a log start that is not complete.
+        head.state.trim_aborted(self.span.iter().zip(head.visible.log_start.iter().copied()));
     }
 }
 

@@ -97,6 +97,11 @@ impl Head {
     pub(super) fn show(&mut self, span: Span, effect: Effect) -> Option<Arc<[(Partition, Offset)]>> {
         match effect {
             Effect::High(index, end) => self.visible.high[index as usize] = end,
+            Effect::Ended(index, end, begun) => {
+                self.visible.high[index as usize] = end;
+                let ended = self.visible.ending.iter().position(|one| *one == (index, begun));
+                ended.map(|at| self.visible.ending.swap_remove(at));
+            }
             Effect::LogStarts(starts) => {
                 for &(partition, start) in starts.iter() {
                     if let Some(index) = span.index(partition) {

@@ -64,7 +64,7 @@ impl RangePrimary {
     pub(crate) fn identify(&self, into: &mut impl Hasher, number: &impl Fn(&AckSlot) -> u64) {
         let head = self.head.lock();
         (self.id, head.segment.loglet, head.over, std::mem::discriminant(&head.phase)).hash(into);
-        (&head.sequencer, &head.visible.high, &head.visible.log_start).hash(into);
+        (&head.sequencer, &head.visible.high, &head.visible.log_start, &head.visible.ending).hash(into);
         identify_state(&head.state, into);
         for slot in &head.slots {
             std::mem::discriminant(&slot.effect).hash(into);
@@ -101,6 +101,7 @@ impl Head {
             visible: super::Visible {
                 high: self.visible.high.clone(),
                 log_start: self.visible.log_start.clone(),
+                ending: self.visible.ending.clone(),
             },
             phase: self.phase.clone(),
             since_checkpoint: self.since_checkpoint,
@@ -118,6 +119,7 @@ impl Clone for Effect {
     fn clone(&self) -> Effect {
         match self {
             Effect::High(index, end) => Effect::High(*index, *end),
+            Effect::Ended(index, end, begun) => Effect::Ended(*index, *end, *begun),
             Effect::LogStarts(starts) => Effect::LogStarts(starts.clone()),
             Effect::Checkpointed(starts) => Effect::Checkpointed(starts.clone()),
             Effect::None => Effect::None,

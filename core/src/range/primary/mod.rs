@@ -11,12 +11,14 @@
 //! INV-RANGE-11 an entry in flight when its segment ends is acknowledged below the recorded tail, and numbered again in
 //! its order by the successor at or above it (R7b).
 //! INV-RANGE-12 a primary takes nothing from others before all that it took over has its number or its refusal (R7a).
+//! INV-RANGE-14 readers are shown the end of a transaction when its marker is complete, not before.
 
 mod checkpoints;
 mod complete;
 #[cfg(test)]
 pub(crate) mod fork;
 mod handover;
+mod markers;
 mod own;
 mod phases;
 mod sequence;
@@ -163,6 +165,8 @@ struct Head {
 struct Visible {
     high: Box<[Offset]>,
     log_start: Box<[Offset]>,
+    /// Transactions whose marker is in flight: which of the span's partitions, and their first offsets.
+    ending: Vec<(u32, Offset)>,
 }
 
 /// An entry in flight.
@@ -176,6 +180,8 @@ struct Slot {
 enum Effect {
     /// High watermark of the span's `n`th partition.
     High(u32, Offset),
+    /// The same, of a marker; and the first offset of the transaction that it ends.
+    Ended(u32, Offset, Offset),
     /// Log starts.
     LogStarts(Arc<[(Partition, Offset)]>),
     /// A whole checkpoint, with the log starts that it holds: a fold from it needs nothing below them.
@@ -236,6 +242,7 @@ impl RangePrimary {
         let visible = Visible {
             high: state.partitions().map(|(_, p)| p.next).collect(),
             log_start: state.partitions().map(|(_, p)| p.log_start).collect(),
+            ending: Vec::new(),
         };
         let head = Head {
             state,

@@ -280,6 +280,7 @@ pub(super) fn refused(refusal: SequenceRefusal) -> AppendError {
         SequenceRefusal::InvalidProducerEpoch { got, current } => {
             AppendError::ProducerFenced { got, current }
         }
+        SequenceRefusal::TransactionOpen(first_offset) => AppendError::TransactionOpen { first_offset },
         SequenceRefusal::OffsetTaken { .. }
         | SequenceRefusal::LeaderEpochFell { .. }
         | SequenceRefusal::Impossible { .. } => AppendError::Invalid(refusal.to_string()),

@@ -15,6 +15,8 @@ pub struct ReadView {
     pub log_start: Offset,
     /// One above the last completed record.
     pub high_watermark: Offset,
+    /// First offset of the earliest open transaction, else the high watermark.
+    pub last_stable: Offset,
     /// Current leader epoch.
     pub leader_epoch: i32,
     /// Completed tail of the active segment.
@@ -31,6 +33,7 @@ impl RangePrimary {
         Some(ReadView {
             log_start: *head.visible.log_start.get(index)?,
             high_watermark: *head.visible.high.get(index)?,
+            last_stable: head.last_stable(partition, index),
             leader_epoch: head.state.partition(partition)?.epochs.latest().unwrap_or(0),
             tail: head.sequencer.tail(),
             segment: head.segment.clone(),

@@ -9,21 +9,27 @@
 //! - a leader epoch of a partition is one incarnation's, and the next one's is higher;
 //! - recorded segments have no holes; the control state is sound (its ranges tile the topic, among others);
 //! - nobody is told of a wrong sequence whose predecessors are stored (noted when it is told);
+//! - transactions: see [`World::broken_transaction`];
 //! - a range's state is never lost, and drained memory is its fold (noted when it is opened).
 
 use super::clients::Known;
 use super::world::{PARTITIONS, World};
-use crate::codec::entry::EntryKind;
+use crate::codec::entry::{EntryHeader, EntryKind};
 use crate::range::primary::{Phase, RangePrimary};
 use crate::types::{LogletId, Offset, Partition};
 use std::sync::Arc;
 
 impl World {
-    /// Batches of a partition that are recorded, in their order: what tells them apart, and their offsets.
+    /// Batches of a partition that are recorded, markers too, in their order: what tells them apart, and their offsets.
     pub(super) fn recorded(&self, partition: Partition) -> Vec<(i64, Offset)> {
+        self.recorded_headers(partition).map(|h| (h.first_timestamp, h.base_offset)).collect()
+    }
+
+    /// Their headers.
+    pub(super) fn recorded_headers(&self, partition: Partition) -> impl Iterator<Item = EntryHeader> {
         let below = self.leaves.iter().flat_map(|(loglet, leaf)| leaf.entries.range(..self.end_of(*loglet)));
-        let mine = below.map(|(_, (header, _))| header).filter(|h| h.partition == partition);
-        mine.filter(|h| h.kind == EntryKind::Data).map(|h| (h.first_timestamp, h.base_offset)).collect()
+        let mine = below.map(|(_, (header, _))| *header).filter(move |h| h.partition == partition);
+        mine.filter(|h| matches!(h.kind, EntryKind::Data | EntryKind::Marker))
     }
 
     /// The tail of a segment, or what a seal would make of it.
@@ -45,7 +51,10 @@ impl World {
                 return Some(format!("{loglet}: {held} entries below its recorded tail {tail}"));
             }
         }
-        (0..PARTITIONS).find_map(|partition| self.broken_in(partition)).or_else(|| self.two_accept())
+        (0..PARTITIONS)
+            .find_map(|partition| self.broken_in(partition))
+            .or_else(|| self.broken_transaction())
+            .or_else(|| self.two_accept())
     }
 
     fn broken_in(&self, partition: Partition) -> Option<String> {
@@ -131,6 +140,7 @@ impl World {
         };
         self.running().is_none()
             && self.clients.iter().all(|client| client.done())
+            && self.transactional.as_ref().is_none_or(|one| one.finished())
             && self.drivers.iter().all(Option::is_none)
             && (0..PARTITIONS).all(writable)
     }

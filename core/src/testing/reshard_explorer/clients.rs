@@ -177,7 +177,7 @@ impl World {
         Some(())
     }
 
-    fn layout(&self, node: usize) -> Here {
+    pub(super) fn layout(&self, node: usize) -> Here {
         Here { heads: self.nodes[node].heads.clone(), parking: self.parking.clone() }
     }
 
@@ -243,7 +243,7 @@ impl World {
 }
 
 /// The ranges of a node as its lanes see them.
-struct Here {
+pub(super) struct Here {
     heads: Vec<Arc<RangePrimary>>,
     parking: Arc<Parking>,
 }

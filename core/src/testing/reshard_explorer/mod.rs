@@ -1,5 +1,5 @@
 //! All interleavings of live resharding, breadth first: one topic of two partitions, splits and merges, rolls, failovers,
-//! aborts, two drivers, clients with batches in flight, retention.
+//! aborts, two drivers, clients with batches in flight, a transactional producer with its coordinator, retention.
 //!
 //! The world is a model only where it must be: the network, the leaves' disks, which step comes next. What decides is the
 //! product's: [`State::apply`](crate::control::state::State::apply), the reshard driver, the sealer, registers, range
@@ -17,7 +17,10 @@ mod node;
 mod steps;
 mod storage;
 mod tests;
+mod transactions;
 mod world;
+
+use crate::range::markers::TransactionVersion;
 
 /// What may happen in a run: how often, at most.
 #[derive(Copy, Clone, Debug)]
@@ -50,6 +53,12 @@ pub(super) struct Scope {
     pub(super) failing: u8,
     /// Log starts raised to the end, and retention passes.
     pub(super) deletes: u8,
+    /// Transactions of one producer; none: there is no such producer.
+    pub(super) transactions: u8,
+    /// How its epochs go.
+    pub(super) version: TransactionVersion,
+    /// Markers that are asked for once more.
+    pub(super) copies: u8,
     /// Whether a range whose segment takes no more writes is rolled away.
     pub(super) rolls_away: bool,
     /// Whether the second child is led by the other node.

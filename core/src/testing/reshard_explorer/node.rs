@@ -133,6 +133,7 @@ impl World {
                 .iter_mut()
                 .filter(|c| c.node == Some(node) && head.span.contains(c.kind.partition));
             waiting.for_each(super::clients::Client::disconnect);
+            self.transactional.iter_mut().for_each(|one| one.forgotten_by(node));
             return Vec::new();
         };
         head.hand_over(tail, None)
@@ -238,6 +239,7 @@ impl World {
         for client in self.clients.iter_mut().filter(|client| client.node == Some(node)) {
             client.disconnect();
         }
+        self.transactional.iter_mut().for_each(|one| one.forgotten_by(node));
         Some(())
     }
 

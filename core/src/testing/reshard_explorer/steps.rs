@@ -2,6 +2,7 @@
 
 use super::Scope;
 use super::control::Way;
+use super::transactions::TxnStep;
 use super::world::{PARTITIONS, World};
 use crate::range::primary::Phase;
 use crate::reshard::driver::Step as DriverStep;
@@ -35,6 +36,7 @@ pub(super) enum Step {
     TakeoverRecords(usize, Way),
     Delete(usize, usize),
     Retain(usize, usize),
+    Transact(TxnStep),
 }
 
 impl World {
@@ -66,6 +68,9 @@ impl World {
         if self.budget.reshards > 0 {
             steps.push(Step::Begin);
         }
+        let mut of_transactions = Vec::new();
+        self.transaction_steps(&mut of_transactions);
+        steps.extend(of_transactions.into_iter().map(Step::Transact));
         steps.extend((0..self.late.len()).map(Step::LateArrives));
         for node in 0..self.nodes.len() {
             self.steps_of(node, scope, &mut steps);
@@ -165,6 +170,7 @@ impl World {
         if made.is_some() {
             next.send();
             next.answers();
+            next.transaction_answers();
         }
         let next = ManuallyDrop::into_inner(next);
         made.map(|()| next)
@@ -209,6 +215,7 @@ impl World {
             Step::TakeoverRecords(node, way) => self.takeover_records(node, way, scope),
             Step::Delete(node, at) => self.delete_records(node, at),
             Step::Retain(node, at) => self.retain(node, at),
+            Step::Transact(step) => self.transact(step),
         }
     }
 }

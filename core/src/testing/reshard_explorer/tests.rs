@@ -5,6 +5,7 @@
 
 use super::explore::{Discard, Outcome, explore, walk};
 use super::{ClientKind, Scope};
+use crate::range::markers::TransactionVersion;
 use crate::testing::Mutant;
 use crate::testing::mutant::switched::with_broken;
 
@@ -38,6 +39,9 @@ const SPLIT: Scope = Scope {
     timeouts: 0,
     failing: 1,
     deletes: 0,
+    transactions: 0,
+    version: TransactionVersion::V1,
+    copies: 0,
     rolls_away: false,
     spread: false,
     reorder: false,
@@ -83,6 +87,15 @@ const RESTART: Scope = Scope { clients: ONE, restarts: 1, failing: 0, ..SPLIT };
 const FAILOVER: Scope = Scope { clients: ONE, nodes: 2, reshards: 0, failovers: 1, failing: 0, ..SPLIT };
 const SPREAD: Scope = Scope { clients: NONE, nodes: 2, failing: 0, spread: true, ..SPLIT };
 const TWO_DRIVERS: Scope = Scope { clients: ONE, nodes: 2, failing: 0, ..SPLIT };
+/// Transactions one after the other; a marker may be asked for twice, and a batch get no answer.
+const TRANSACTIONS: Scope =
+    Scope { clients: NONE, transactions: 2, copies: 1, reshards: 0, failing: 0, timeouts: 0, ..SPLIT };
+/// A late batch of an aborted transaction.
+const LATE_BATCH: Scope = Scope { copies: 0, timeouts: 1, ..TRANSACTIONS };
+/// The same through a split.
+const TRANSACTIONS_SPLIT: Scope = Scope { transactions: 1, reshards: 1, ..TRANSACTIONS };
+/// The same through a roll and a restart.
+const TRANSACTIONS_RESTART: Scope = Scope { rolls: 1, restarts: 1, ..TRANSACTIONS };
 const RETAIN: Scope = Scope { clients: ONE, deletes: 1, failing: 0, ..SPLIT };
 
 fn states_max() -> Option<usize> {
@@ -174,6 +187,21 @@ fn a_parent_stays_until_its_children_have_checkpoints() {
 }
 
 #[test]
+fn a_marker_ends_its_own_transaction_and_no_other() {
+    check("transactions", TRANSACTIONS, &[Mutant::MarkerUnnumbered, Mutant::StableShownEarly]);
+    let two = Scope { version: TransactionVersion::V2, ..TRANSACTIONS };
+    check("transactions, version 2", two, &[]);
+    check("transactions, late batch", LATE_BATCH, &[Mutant::MarkerKeepsEpoch]);
+    check("transactions, restart", TRANSACTIONS_RESTART, &[Mutant::OpenNotFolded, Mutant::NumberNotFolded]);
+}
+
+#[test]
+fn a_transaction_goes_on_in_the_child() {
+    check("transactions, split", TRANSACTIONS_SPLIT, &[Mutant::MarkerInFlight]);
+    check("transactions, split and merge", Scope { reshards: 2, ..TRANSACTIONS_SPLIT }, &[]);
+}
+
+#[test]
 fn what_waits_keeps_its_order() {
     let rules =
         [Mutant::ParkedOvertaken, Mutant::RefusedAlone, Mutant::RefusedForgotten, Mutant::RefusedStays];
@@ -195,7 +223,9 @@ fn on_no_way_through_everything_that_may_happen_anything_is_lost() {
     let walks = states_max().map_or(60, |states| states / 50);
     let mut steps = 0;
     for seed in 0..walks as u64 {
-        let scope = Scope { ranges: 1 + (seed % 2) as u32, failing: 2, lost: 2, ..WIDE };
+        let (ranges, transactions) = (1 + (seed % 2) as u32, if seed % 3 == 0 { 2 } else { 0 });
+        let version = if seed % 6 == 0 { TransactionVersion::V1 } else { TransactionVersion::V2 };
+        let scope = Scope { ranges, transactions, version, copies: 2, failing: 2, lost: 2, ..WIDE };
         match walk(scope, seed, 90) {
             Ok(made) => steps += made,
             Err((rule, trace)) => panic!("seed {seed}: {rule}:\n{}", trace.join("\n")),

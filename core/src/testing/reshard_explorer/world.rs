@@ -6,6 +6,7 @@ use super::control::{Late, create_topic};
 use super::drive::DriverProcess;
 use super::node::NodeProcess;
 use super::storage::{Leaf, Outbox};
+use super::transactions::{Transactional, producer_of};
 use crate::control::state::{Range, State, Topic};
 use crate::range::ack::{AckSlot, Forks};
 use crate::range::lane::Parking;
@@ -33,6 +34,8 @@ pub(super) struct Budget {
     pub(super) timeouts: u8,
     pub(super) failing: u8,
     pub(super) deletes: u8,
+    pub(super) transactions: u8,
+    pub(super) copies: u8,
 }
 
 /// See the module head.
@@ -46,6 +49,7 @@ pub(super) struct World {
     pub(super) drivers: Vec<Option<DriverProcess>>,
     pub(super) late: Vec<Late>,
     pub(super) clients: Vec<Client>,
+    pub(super) transactional: Option<Transactional>,
     pub(super) budget: Budget,
     /// Who led a partition under which epoch, as far as anybody was told.
     pub(super) led: BTreeMap<(Partition, i32), Primary>,
@@ -68,6 +72,7 @@ impl World {
             drivers: (0..scope.nodes).map(|_| None).collect(),
             late: Vec::new(),
             clients: scope.clients.iter().enumerate().map(|(i, kind)| Client::new(i, *kind)).collect(),
+            transactional: producer_of(scope),
             budget: Budget {
                 reshards: scope.reshards,
                 aborts: scope.aborts,
@@ -79,6 +84,8 @@ impl World {
                 timeouts: scope.timeouts,
                 failing: scope.failing,
                 deletes: scope.deletes,
+                transactions: scope.transactions,
+                copies: scope.copies,
             },
             led: BTreeMap::new(),
             operations: 0,
@@ -137,6 +144,7 @@ impl World {
             drivers: self.drivers.clone(),
             late: self.late.clone(),
             clients: self.clients.iter().map(|client| client.fork(&mut forks)).collect(),
+            transactional: self.transactional.as_ref().map(|one| one.fork(&mut forks)),
             budget: self.budget,
             led: self.led.clone(),
             operations: self.operations,
@@ -159,12 +167,14 @@ impl World {
         let number = |ack: &AckSlot| {
             let pending = self.clients.iter().flat_map(|client| client.pending.iter().map(|(_, p)| p));
             let found = pending.enumerate().find(|(_, pending)| pending.has(ack));
-            found.map_or(99, |(at, _)| at as u64)
+            let of_transaction = || self.transactional.as_ref()?.place(ack).map(|at| at + 50);
+            found.map(|(at, _)| at).or_else(of_transaction).unwrap_or(99) as u64
         };
         self.nodes.iter().for_each(|node| node.identify(into, &number));
         self.drivers.hash(into);
         self.late.iter().for_each(|late| late.identify(into));
         self.clients.iter().for_each(|client| client.identify(into, &number));
+        self.transactional.iter().for_each(|one| one.identify(into, &number));
         (self.budget, &self.led, &self.tails).hash(into);
         hasher.finish()
     }
