@@ -182,9 +182,10 @@ fn decode<M: Machine, T: serde::de::DeserializeOwned>(offset: Offset, bytes: &[u
     let damage = |what: String| Damage::Entry { offset, what };
     let (head, body) = bytes.split_at_checked(CONTROL_HEAD_LEN).ok_or_else(|| damage("cut".into()))?;
     match head {
-        [FORMAT, version] if *version == M::VERSION => {}
+        [FORMAT, version] if (M::VERSION_OLDEST..=M::VERSION).contains(version) => {}
         other => {
-            return Err(damage(format!("format and version {other:?}, expected {:?}", [FORMAT, M::VERSION])));
+            let versions = M::VERSION_OLDEST..=M::VERSION;
+            return Err(damage(format!("format and version {other:?}, expected {FORMAT} and {versions:?}")));
         }
     }
     postcard::from_bytes(body).map_err(|e| damage(e.to_string()))

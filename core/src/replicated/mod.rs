@@ -62,6 +62,9 @@ pub trait Machine: Send + Sized + 'static {
     type Settings: Clone + Send + Sync + 'static;
     /// Version of the layout of records and image; a reader refuses a newer one.
     const VERSION: u8;
+    /// Oldest version that is read as well: since then kinds of records were appended and the image got fields at its
+    /// end, which its `Deserialize` takes for empty where the bytes end.
+    const VERSION_OLDEST: u8 = Self::VERSION;
 
     /// An empty machine.
     fn new(settings: &Self::Settings) -> Self;

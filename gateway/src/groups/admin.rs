@@ -1,15 +1,19 @@
 //! What tools ask: describe, list, delete.
 
-use super::ask::{Described, DescribedMember, GroupError, Listed, State};
+use super::ask::{Absent, Described, DescribedMember, GroupError, GroupType, Listed, State};
 use super::coordinator::{Coordinator, Turn};
 use super::record::Record;
+use super::subscription::PROTOCOL_TYPE;
 
 impl Coordinator {
-    /// One group; `None` when there is none.
-    pub(super) fn describe(&self, group: &str) -> Option<Described> {
+    /// One group.
+    pub(super) fn describe(&self, group: &str) -> Result<Described, Absent> {
         let state = self.state(group);
+        if self.consumers.groups.contains_key(group) {
+            return Err(Absent::OtherType);
+        }
         if state == State::Dead {
-            return None;
+            return Err(Absent::NotFound);
         }
         let image = self.stored.get(group).map(|s| &s.group);
         let protocol = image.and_then(|i| i.protocol.as_deref()).unwrap_or_default();
@@ -25,7 +29,7 @@ impl Coordinator {
                 .map(|m| m.assignment.clone())
                 .unwrap_or_default(),
         });
-        Some(Described {
+        Ok(Described {
             state,
             protocol_type: self.protocol_type(group),
             protocol: if state == State::Stable { protocol.to_owned() } else { String::new() },
@@ -35,16 +39,28 @@ impl Coordinator {
 
     /// All groups.
     pub(super) fn list(&self) -> Vec<Listed> {
-        let forming =
-            self.live.iter().filter(|(id, live)| !self.stored.contains_key(*id) && !live.members.is_empty());
-        let groups = self.stored.keys().chain(forming.map(|(id, _)| id));
-        groups
-            .map(|group| Listed {
-                group: group.clone(),
-                state: self.state(group),
-                protocol_type: self.protocol_type(group),
-            })
-            .collect()
+        let is_forming =
+            |id: &String| !self.stored.contains_key(id) && !self.consumers.groups.contains_key(id);
+        let forming = self.live.iter().filter(|(id, live)| is_forming(id) && !live.members.is_empty());
+        let groups = self.names().into_iter().chain(forming.map(|(id, _)| id.clone()));
+        groups.map(|group| self.listed(group)).collect()
+    }
+
+    fn listed(&self, group: String) -> Listed {
+        match self.consumers.groups.get(&group) {
+            Some(image) => Listed {
+                group,
+                state: image.state().name(),
+                group_type: GroupType::Consumer,
+                protocol_type: PROTOCOL_TYPE.to_owned(),
+            },
+            None => Listed {
+                state: self.state(&group).name(),
+                group_type: GroupType::Classic,
+                protocol_type: self.protocol_type(&group),
+                group,
+            },
+        }
     }
 
     fn protocol_type(&self, group: &str) -> String {
@@ -56,10 +72,19 @@ impl Coordinator {
 impl Turn<'_> {
     /// DeleteGroups: an empty group and its offsets.
     pub(super) fn delete(&mut self) -> Result<(), GroupError> {
+        let group = self.group.to_owned();
+        match self.consumer() {
+            Some(image) if !image.members.is_empty() => return Err(GroupError::NonEmptyGroup),
+            Some(_) => {
+                self.emit(Record::GroupDropped { group });
+                self.live().pending.clear();
+                return Ok(());
+            }
+            None => {}
+        }
         match self.state() {
             State::Dead => Err(GroupError::GroupNotFound),
             State::Empty => {
-                let group = self.group.to_owned();
                 if self.coordinator.stored.contains_key(&group) {
                     self.emit(Record::GroupDropped { group });
                 }

@@ -1,11 +1,22 @@
 //! What handlers ask a coordinator and what it answers, in words without wire types.
 
+use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
 use super::record::{Blob, Key, MemberInfo, Position};
 use rangeway_core::api::Catalog;
 use rangeway_core::replicated::Unavailable;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An event for one partition's coordinator.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// What is asked.
+    pub(crate) ask: Ask,
+    /// The topics there are.
+    pub(crate) catalog: Arc<Catalog>,
+}
+
+/// What may be asked.
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Join or rejoin; answered when the generation is formed.
@@ -29,6 +40,8 @@ pub(crate) enum Ask {
         group: String,
         /// `None`: all that are committed.
         keys: Option<Vec<Key>>,
+        /// A member that names itself, and its epoch.
+        reader: Option<(String, i32)>,
     },
     /// Delete offsets of partitions, with the topic's name for the look into subscriptions.
     DeleteOffsets {
@@ -49,11 +62,51 @@ pub(crate) enum Ask {
         /// The group.
         group: String,
     },
-    /// Drop what has expired, and offsets of topics that are gone.
-    Sweep {
-        /// The topics that exist.
-        catalog: Arc<Catalog>,
+    /// A heartbeat of the consumer protocol.
+    Beat(Box<Beat>),
+    /// Describe one group of the consumer protocol.
+    DescribeConsumers {
+        /// The group.
+        group: String,
     },
+    /// Configs that were set for a group.
+    Configs {
+        /// The group.
+        group: String,
+    },
+    /// Change configs of a group.
+    Configure {
+        /// The group.
+        group: String,
+        /// Values to set, or to unset.
+        changes: Vec<Change>,
+        /// Only check.
+        validate_only: bool,
+    },
+    /// Drop what has expired, and offsets of topics that are gone.
+    Sweep,
+}
+
+impl Ask {
+    /// The group that it is about; `None`: all.
+    pub(super) fn group(&self) -> Option<&str> {
+        match self {
+            Ask::Join(join) => Some(&join.group),
+            Ask::Sync(sync) => Some(&sync.caller.group),
+            Ask::Heartbeat(caller) => Some(&caller.group),
+            Ask::Commit(commit) => Some(&commit.caller.group),
+            Ask::Beat(beat) => Some(&beat.group),
+            Ask::Leave { group, .. }
+            | Ask::Offsets { group, .. }
+            | Ask::DeleteOffsets { group, .. }
+            | Ask::Describe { group }
+            | Ask::DescribeConsumers { group }
+            | Ask::Configs { group }
+            | Ask::Configure { group, .. }
+            | Ask::Delete { group } => Some(group),
+            Ask::List | Ask::Sweep => None,
+        }
+    }
 }
 
 /// JoinGroup.
@@ -148,17 +201,53 @@ pub(crate) enum Answer {
     /// To `Commit`: one per partition, in order.
     Commit(Result<Vec<Result<(), GroupError>>, GroupError>),
     /// To `Offsets`: one per partition asked for, in order; or all.
-    Offsets(Vec<(Key, Option<Position>)>),
+    Offsets(Result<Vec<(Key, Option<Position>)>, GroupError>),
     /// To `DeleteOffsets`: one per partition, in order.
     DeleteOffsets(Result<Vec<Result<(), GroupError>>, GroupError>),
-    /// To `Describe`; `None`: no such group.
-    Describe(Option<Described>),
+    /// To `Describe`.
+    Describe(Result<Described, Absent>),
     /// To `List`.
     List(Vec<Listed>),
     /// To `Delete`.
     Delete(Result<(), GroupError>),
+    /// To `Beat`.
+    Beat(Result<Beaten, BeatRefused>),
+    /// To `DescribeConsumers`.
+    DescribeConsumers(Result<DescribedConsumers, Absent>),
+    /// To `Configs`: value by name.
+    Configs(BTreeMap<String, String>),
+    /// To `Configure`.
+    Configure(Result<(), ConfigError>),
     /// To `Sweep`.
     Sweep,
+}
+
+/// Why there is nothing to describe.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// There is no such group.
+    NotFound,
+    /// It is of the other type.
+    OtherType,
+}
+
+/// Type of a group, Kafka's word for it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GroupType {
+    /// Clients assign.
+    Classic,
+    /// The coordinator assigns (KIP-848).
+    Consumer,
+}
+
+impl GroupType {
+    /// Kafka's word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            GroupType::Classic => "classic",
+            GroupType::Consumer => "consumer",
+        }
+    }
 }
 
 /// A formed generation as one member sees it.
@@ -233,8 +322,10 @@ impl State {
 pub(crate) struct Listed {
     /// The group.
     pub(crate) group: String,
-    /// Its state.
-    pub(crate) state: State,
+    /// Kafka's word for its state.
+    pub(crate) state: &'static str,
+    /// Its type.
+    pub(crate) group_type: GroupType,
     /// Empty for one that only commits offsets.
     pub(crate) protocol_type: String,
 }
@@ -320,6 +411,27 @@ pub(crate) enum GroupError {
     /// The topic that keeps groups cannot be made; until it can.
     #[error("the coordinator is not available")]
     NotAvailable,
+    /// The version does not carry what the group needs; for good.
+    #[error("the version of the request does not carry a member epoch")]
+    UnsupportedVersion,
+    /// Fields that do not go together; for good.
+    #[error("the request is not valid")]
+    InvalidRequest,
+    /// Another epoch than the member's; it has to give up its partitions and to join anew.
+    #[error("not the member's epoch")]
+    FencedMemberEpoch,
+    /// A member that is there uses this `group.instance.id`; until it leaves.
+    #[error("the group.instance.id is in use")]
+    UnreleasedInstance,
+    /// There is no such assignor; for good.
+    #[error("unknown assignor")]
+    UnsupportedAssignor,
+    /// Another epoch than the member's; until it has heard of its own.
+    #[error("not the member's epoch; ask again after the next heartbeat")]
+    StaleMemberEpoch,
+    /// The pattern is none; for good.
+    #[error("not a regular expression")]
+    InvalidRegex,
 }
 
 impl GroupError {
@@ -342,6 +454,13 @@ impl GroupError {
             GroupError::GroupFull => 81,
             GroupError::FencedInstance => 82,
             GroupError::SubscribedToTopic => 86,
+            GroupError::UnsupportedVersion => 35,
+            GroupError::InvalidRequest => 42,
+            GroupError::FencedMemberEpoch => 110,
+            GroupError::UnreleasedInstance => 111,
+            GroupError::UnsupportedAssignor => 112,
+            GroupError::StaleMemberEpoch => 113,
+            GroupError::InvalidRegex => 128,
         }
     }
 }

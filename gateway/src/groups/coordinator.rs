@@ -14,11 +14,17 @@
 //! Owns the dispatch, the timers and the index of what is due. Rules of joining and syncing: `join`, `sync`; offsets:
 //! `offsets`; what tools ask: `admin`. Must not know topics' names, connections or wire types.
 
-use super::ask::{Answer, Ask, GroupError, State};
-use super::record::{self, GroupImage, MemberInfo, Phase, Record, Stored};
+use super::ask::{Answer, Ask, Asked, State};
+use super::consumer::image::Consumers;
+use super::consumer::sessions;
+use super::image::Image;
+use super::live::Live;
+use super::record::{self, GroupImage, Phase, Record, Stored};
+use rangeway_core::api::Catalog;
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
 use rangeway_core::types::TopicId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// A member that never joined before is given up after so long in a join, ms: its client may be gone.
 pub(super) const NEW_MEMBER_JOIN_MS: u64 = 300_000;
@@ -34,6 +40,8 @@ pub struct Settings {
     pub initial_rebalance_delay_ms: u64,
     /// `group.max.size`.
     pub members_max: usize,
+    /// `group.consumer.max.size`.
+    pub consumer_members_max: usize,
     /// `offset.metadata.max.bytes`.
     pub metadata_bytes_max: usize,
     /// `offsets.retention.minutes`, in ms.
@@ -50,6 +58,7 @@ impl Default for Settings {
             session_timeout_ms_max: 1_800_000,
             initial_rebalance_delay_ms: 500,
             members_max: i32::MAX as usize,
+            consumer_members_max: i32::MAX as usize,
             metadata_bytes_max: 4096,
             offsets_retention_ms: 7 * 24 * 3600 * 1000,
             absent_topic_grace_ms: 300_000,
@@ -63,177 +72,15 @@ pub(crate) struct Coordinator {
     pub(super) settings: Settings,
     /// Durable; changed by [`Machine::replay`] alone.
     pub(super) stored: BTreeMap<String, Stored>,
+    /// Durable too: groups of the consumer protocol, and configs of groups.
+    pub(super) consumers: Consumers,
+    /// The newest that came with a question.
+    pub(super) catalog: Arc<Catalog>,
     pub(super) live: HashMap<String, Live>,
     /// (monotonic ms, group): when a group has to be looked at; at or before its real next deadline.
     due: BTreeSet<(u64, String)>,
     /// Topics with offsets that the catalog does not hold, and since when.
     pub(super) absent_topics: HashMap<TopicId, u64>,
-}
-
-/// Soft state of one group.
-#[derive(Debug, Default)]
-pub(super) struct Live {
-    /// Joined or joining, by member id.
-    pub(super) members: BTreeMap<String, Member>,
-    /// Ids given out and not yet used, with the time when they lapse.
-    pub(super) pending: BTreeMap<String, u64>,
-    /// The rebalance in preparation.
-    pub(super) rebalance: Option<Rebalance>,
-    /// When members that have not synced are removed.
-    pub(super) sync_due: Option<u64>,
-    /// The member that will lead, or leads.
-    pub(super) leader: Option<String>,
-    /// Protocol type of the members.
-    pub(super) protocol_type: Option<String>,
-    joined: u64,
-    wake: Option<u64>,
-}
-
-/// Soft state of one member.
-#[derive(Debug)]
-pub(super) struct Member {
-    pub(super) info: MemberInfo,
-    /// Order of joining: the first one that is left leads.
-    pub(super) order: u64,
-    /// Its parked join.
-    pub(super) join: Option<Ticket>,
-    /// Its parked sync.
-    pub(super) sync: Option<Ticket>,
-    /// Has asked for this generation's assignment.
-    pub(super) synced: bool,
-    /// Was in no generation yet.
-    pub(super) is_new: bool,
-    /// When its session ends, unless a call of it is parked.
-    pub(super) session_due: u64,
-}
-
-/// Members are joining.
-#[derive(Clone, Debug)]
-pub(super) struct Rebalance {
-    /// When those who have not joined are left out.
-    pub(super) due: u64,
-    /// The group was empty: wait for further members, whoever has joined.
-    pub(super) initial: Option<Initial>,
-}
-
-/// The wait of a group that was empty.
-#[derive(Clone, Debug)]
-pub(super) struct Initial {
-    /// How much longer it may be extended, ms.
-    pub(super) remaining_ms: u64,
-    /// Somebody joined since the last extension.
-    pub(super) joined_since: bool,
-}
-
-impl Member {
-    /// When it is removed for silence; `None` while a call of it is parked.
-    pub(super) fn expires(&self) -> Option<u64> {
-        let parked = self.sync.is_some() || (self.join.is_some() && !self.is_new);
-        (!parked).then_some(self.session_due)
-    }
-}
-
-impl Live {
-    /// Adds a member with a parked join.
-    pub(super) fn add(&mut self, id: String, info: MemberInfo, ticket: Ticket, now_ms: u64) {
-        self.joined += 1;
-        if let Some(initial) = self.rebalance.as_mut().and_then(|r| r.initial.as_mut()) {
-            initial.joined_since = true;
-        }
-        self.pending.remove(&id);
-        self.leader.get_or_insert_with(|| id.clone());
-        let member = Member {
-            info,
-            order: self.joined,
-            join: Some(ticket),
-            sync: None,
-            synced: false,
-            is_new: true,
-            session_due: now_ms + NEW_MEMBER_JOIN_MS,
-        };
-        self.members.insert(id, member);
-    }
-
-    /// Takes a member out; the lead goes to the one that joined first of those left.
-    pub(super) fn remove(&mut self, id: &str) -> Option<Member> {
-        let member = self.members.remove(id)?;
-        if self.leader.as_deref() == Some(id) {
-            self.leader = self.first_of(|_| true);
-        }
-        Some(member)
-    }
-
-    /// The member that joined first among those that `which` picks.
-    pub(super) fn first_of(&self, which: impl Fn(&Member) -> bool) -> Option<String> {
-        let picked = self.members.iter().filter(|(_, m)| which(m));
-        picked.min_by_key(|(_, m)| m.order).map(|(id, _)| id.clone())
-    }
-
-    /// The member with this `group.instance.id`.
-    pub(super) fn static_member(&self, instance_id: &str) -> Option<String> {
-        let mut members = self.members.iter();
-        let found = members.find(|(_, m)| m.info.instance_id.as_deref() == Some(instance_id));
-        found.map(|(id, _)| id.clone())
-    }
-
-    /// Whether the caller is a member, by both its names.
-    pub(super) fn validate(&self, member_id: &str, instance_id: Option<&str>) -> Result<(), GroupError> {
-        if let Some(instance_id) = instance_id {
-            return match self.static_member(instance_id) {
-                None => Err(GroupError::UnknownMember),
-                Some(id) if id != member_id => Err(GroupError::FencedInstance),
-                Some(_) => Ok(()),
-            };
-        }
-        if self.members.contains_key(member_id) { Ok(()) } else { Err(GroupError::UnknownMember) }
-    }
-
-    /// The longest rebalance timeout of all members, ms.
-    pub(super) fn rebalance_timeout_ms(&self) -> u64 {
-        self.members.values().map(|m| u64::from(m.info.rebalance_timeout_ms)).max().unwrap_or(0)
-    }
-
-    /// Puts off the end of a member's session.
-    pub(super) fn touch(&mut self, member_id: &str, now_ms: u64) {
-        if let Some(member) = self.members.get_mut(member_id) {
-            member.session_due = now_ms + u64::from(member.info.session_timeout_ms);
-        }
-    }
-
-    fn next_due(&self) -> Option<u64> {
-        let members = self.members.values().filter_map(Member::expires);
-        let pending = self.pending.values().copied();
-        let rebalance = self.rebalance.as_ref().map(|r| r.due);
-        members.chain(pending).chain(rebalance).chain(self.sync_due).min()
-    }
-
-    fn is_nothing(&self) -> bool {
-        self.members.is_empty() && self.pending.is_empty() && self.rebalance.is_none()
-    }
-
-    /// Of a generation that was loaded: sessions start afresh, nobody is parked.
-    fn of(image: &GroupImage, now_ms: u64) -> Live {
-        let mut live = Live {
-            leader: image.leader.clone(),
-            protocol_type: image.protocol_type.clone(),
-            ..Live::default()
-        };
-        for (id, member) in &image.members {
-            live.joined += 1;
-            let member = Member {
-                info: member.info.clone(),
-                order: live.joined,
-                join: None,
-                sync: None,
-                synced: image.phase == Phase::Stable,
-                is_new: false,
-                session_due: now_ms + u64::from(member.info.session_timeout_ms),
-            };
-            live.members.insert(id.clone(), member);
-        }
-        live.sync_due = (image.phase == Phase::Completing).then(|| now_ms + live.rebalance_timeout_ms());
-        live
-    }
 }
 
 /// One group's turn: what its rules work with while an event is handled.
@@ -253,6 +100,7 @@ impl Turn<'_> {
     /// Whether the group exists: stored, or with somebody joining.
     pub(super) fn exists(&self) -> bool {
         self.coordinator.stored.contains_key(self.group)
+            || self.coordinator.consumers.groups.contains_key(self.group)
             || self.coordinator.live.get(self.group).is_some_and(|l| !l.is_nothing())
     }
 
@@ -269,6 +117,53 @@ impl Turn<'_> {
     /// Its state now.
     pub(super) fn state(&self) -> State {
         self.coordinator.state(self.group)
+    }
+
+    /// Answers what is asked of a group; `None` when it was answered or will be.
+    fn answer(&mut self, ticket: Ticket, ask: Ask) -> Option<Answer> {
+        let is_consumer = self.consumer().is_some_and(|image| !image.members.is_empty());
+        Some(match ask {
+            Ask::Join(join) => {
+                if is_consumer {
+                    self.join_consumer(ticket, join)
+                } else {
+                    self.join(ticket, join)
+                }
+                return None;
+            }
+            Ask::Sync(sync) if is_consumer => Answer::Sync(self.sync_consumer(&sync)),
+            Ask::Sync(sync) => {
+                self.sync(ticket, sync);
+                return None;
+            }
+            Ask::Heartbeat(caller) if is_consumer => Answer::Heartbeat(self.heartbeat_consumer(&caller)),
+            Ask::Heartbeat(caller) => Answer::Heartbeat(self.heartbeat(&caller)),
+            Ask::Leave { members, .. } if is_consumer => Answer::Leave(Ok(self.leave_consumer(&members))),
+            Ask::Leave { members, .. } => Answer::Leave(self.leave(&members)),
+            Ask::Beat(beat) => Answer::Beat(self.beat(&beat)),
+            Ask::Commit(commit) => Answer::Commit(self.commit(commit)),
+            Ask::Offsets { keys, reader, .. } => {
+                let allowed = self.coordinator.check_reader(self.group, reader.as_ref());
+                Answer::Offsets(allowed.map(|()| self.coordinator.offsets(self.group, keys)))
+            }
+            Ask::DeleteOffsets { keys, .. } => Answer::DeleteOffsets(self.delete_offsets(keys)),
+            Ask::Describe { .. } => Answer::Describe(self.coordinator.describe(self.group)),
+            Ask::DescribeConsumers { .. } => {
+                Answer::DescribeConsumers(self.coordinator.describe_consumers(self.group))
+            }
+            Ask::Configs { .. } => Answer::Configs(self.coordinator.configs(self.group)),
+            Ask::Configure { changes, validate_only, .. } => {
+                Answer::Configure(self.configure(&changes, validate_only))
+            }
+            Ask::Delete { .. } => Answer::Delete(self.delete()),
+            // Of no group: answered before a turn begins.
+            Ask::List | Ask::Sweep => return None,
+        })
+    }
+
+    /// Does what is due.
+    fn due(&mut self) {
+        if self.consumer().is_some() { self.expire_consumers() } else { self.expire() }
     }
 
     /// Records a fact of the group.
@@ -291,6 +186,11 @@ impl Coordinator {
             None if live.is_some_and(|l| !l.is_nothing()) => State::Empty,
             None => State::Dead,
         }
+    }
+
+    /// All groups that are stored.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        self.stored.keys().chain(self.consumers.groups.keys()).cloned().collect()
     }
 
     fn turn<'a>(&'a mut self, group: &'a str, now: Now, out: &'a mut Outcome<Coordinator>) -> Turn<'a> {
@@ -319,75 +219,51 @@ impl Coordinator {
     }
 
     #[cfg(test)]
-    pub(super) fn live_members(&self, group: &str) -> Vec<(String, MemberInfo)> {
+    pub(super) fn live_members(&self, group: &str) -> Vec<(String, record::MemberInfo)> {
         let members = self.live.get(group).into_iter().flat_map(|l| l.members.iter());
         members.map(|(id, m)| (id.clone(), m.info.clone())).collect()
     }
 }
 
 impl Machine for Coordinator {
-    type Event = Ask;
+    type Event = Asked;
     type Reply = Answer;
     type Record = Record;
-    type Image = BTreeMap<String, Stored>;
+    type Image = Image;
     type Settings = Settings;
     const VERSION: u8 = record::VERSION;
+    const VERSION_OLDEST: u8 = record::VERSION_OLDEST;
 
     fn new(settings: &Settings) -> Coordinator {
         Coordinator {
             settings: settings.clone(),
             stored: BTreeMap::new(),
+            consumers: Consumers::default(),
+            catalog: Arc::default(),
             live: HashMap::new(),
             due: BTreeSet::new(),
             absent_topics: HashMap::new(),
         }
     }
 
-    fn handle(&mut self, ticket: Ticket, ask: Ask, now: Now, out: &mut Outcome<Coordinator>) {
-        let answer = match ask {
-            Ask::Join(join) => {
-                let group = join.group.clone();
-                self.turn(&group, now, out).join(ticket, join);
-                return self.settle(&group);
-            }
-            Ask::Sync(sync) => {
-                let group = sync.caller.group.clone();
-                self.turn(&group, now, out).sync(ticket, sync);
-                return self.settle(&group);
-            }
-            Ask::Heartbeat(caller) => {
-                let answer = self.turn(&caller.group, now, out).heartbeat(&caller);
-                self.settle(&caller.group);
-                Answer::Heartbeat(answer)
-            }
-            Ask::Leave { group, members } => {
-                let answer = self.turn(&group, now, out).leave(&members);
-                self.settle(&group);
-                Answer::Leave(answer)
-            }
-            Ask::Commit(commit) => {
-                let group = commit.caller.group.clone();
-                let answer = self.turn(&group, now, out).commit(commit);
-                self.settle(&group);
-                Answer::Commit(answer)
-            }
-            Ask::Offsets { group, keys } => Answer::Offsets(self.offsets(&group, keys)),
-            Ask::DeleteOffsets { group, keys } => {
-                Answer::DeleteOffsets(self.turn(&group, now, out).delete_offsets(keys))
-            }
-            Ask::Describe { group } => Answer::Describe(self.describe(&group)),
-            Ask::List => Answer::List(self.list()),
-            Ask::Delete { group } => {
-                let answer = self.turn(&group, now, out).delete();
-                self.settle(&group);
-                Answer::Delete(answer)
-            }
-            Ask::Sweep { catalog } => {
-                self.sweep(&catalog, now, out);
-                Answer::Sweep
-            }
+    fn handle(&mut self, ticket: Ticket, asked: Asked, now: Now, out: &mut Outcome<Coordinator>) {
+        if asked.catalog.version >= self.catalog.version {
+            self.catalog = asked.catalog;
+        }
+        let Some(group) = asked.ask.group().map(str::to_owned) else {
+            let answer = match asked.ask {
+                Ask::List => Answer::List(self.list()),
+                _ => {
+                    self.sweep(now, out);
+                    Answer::Sweep
+                }
+            };
+            return out.reply(ticket, answer);
         };
-        out.reply(ticket, answer);
+        if let Some(answer) = self.turn(&group, now, out).answer(ticket, asked.ask) {
+            out.reply(ticket, answer);
+        }
+        self.settle(&group);
     }
 
     fn expire(&mut self, now: Now, out: &mut Outcome<Coordinator>) {
@@ -398,7 +274,7 @@ impl Machine for Coordinator {
             if let Some(live) = self.live.get_mut(&group) {
                 live.wake = None;
             }
-            self.turn(&group, now, out).expire();
+            self.turn(&group, now, out).due();
             self.settle(&group);
         }
     }
@@ -409,22 +285,30 @@ impl Machine for Coordinator {
 
     fn replay(&mut self, record: &Record) {
         record::apply(&mut self.stored, record);
+        self.consumers.apply(record);
     }
 
     fn loaded(&mut self, now: Now) {
-        let groups: Vec<String> = self.stored.keys().cloned().collect();
-        for group in groups {
-            let Some(stored) = self.stored.get(&group) else { continue };
-            self.live.insert(group.clone(), Live::of(&stored.group, now.mono_ms));
+        for group in self.names() {
+            let live = match (self.consumers.groups.get(&group), self.stored.get(&group)) {
+                (Some(image), _) => {
+                    let session_ms = self.consumer_session_ms(&group);
+                    Live { consumers: sessions(image, session_ms, now.mono_ms), ..Live::default() }
+                }
+                (None, Some(stored)) => Live::of(&stored.group, now.mono_ms),
+                (None, None) => continue,
+            };
+            self.live.insert(group.clone(), live);
             self.settle(&group);
         }
     }
 
-    fn capture(&self) -> BTreeMap<String, Stored> {
-        self.stored.clone()
+    fn capture(&self) -> Image {
+        Image { groups: self.stored.clone(), consumers: self.consumers.clone() }
     }
 
-    fn restore(&mut self, image: BTreeMap<String, Stored>) {
-        self.stored = image;
+    fn restore(&mut self, image: Image) {
+        self.stored = image.groups;
+        self.consumers = image.consumers;
     }
 }

@@ -1,13 +1,14 @@
 //! The classic protocol's rules, one scenario each, on the pure machine.
 
 use super::ask::*;
+use super::consumer::image::{ConsumerImage, Consumers, flat};
 use super::coordinator::{Coordinator, Settings};
 use super::record::{Blob, Key, MemberInfo, Phase, Record, apply};
 use bytes::Bytes;
-use rangeway_core::api::{Catalog, TopicView};
+use rangeway_core::api::{Catalog, RangeView, TopicView};
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
-use rangeway_core::types::TopicId;
-use std::collections::{BTreeMap, HashMap};
+use rangeway_core::types::{NodeId, RangeId, Span, TopicId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -17,6 +18,8 @@ pub(super) struct Rig {
     settings: Settings,
     pub(super) records: Vec<Record>,
     twin: BTreeMap<String, super::record::Stored>,
+    twin_consumers: Consumers,
+    pub(super) catalog: Arc<Catalog>,
     answers: HashMap<Ticket, Answer>,
     tickets: u64,
     pub(super) now: Now,
@@ -29,19 +32,22 @@ impl Rig {
             settings,
             records: Vec::new(),
             twin: BTreeMap::new(),
+            twin_consumers: Consumers::default(),
+            catalog: Arc::default(),
             answers: HashMap::new(),
             tickets: 0,
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
         }
     }
 
-    fn quick() -> Rig {
+    pub(super) fn quick() -> Rig {
         Rig::new(Settings { initial_rebalance_delay_ms: 0, ..Settings::default() })
     }
 
     fn take(&mut self, mut out: Outcome<Coordinator>) {
         for record in out.take_records() {
             apply(&mut self.twin, &record);
+            self.twin_consumers.apply(&record);
             self.records.push(record);
         }
         for (ticket, answer) in out.take_replies() {
@@ -54,6 +60,10 @@ impl Rig {
     /// What must hold after every step.
     fn check(&self) {
         assert_eq!(self.twin, self.machine.stored, "replay of the records is the durable state");
+        assert_eq!(self.twin_consumers, self.machine.consumers, "of consumers too");
+        for image in self.machine.consumers.groups.values() {
+            check_consumers(image);
+        }
         for (group, stored) in &self.machine.stored {
             if self.machine.state(group) == State::PreparingRebalance {
                 continue;
@@ -75,7 +85,8 @@ impl Rig {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let mut out = Outcome::default();
-        self.machine.handle(ticket, ask, self.now, &mut out);
+        let asked = Asked { ask, catalog: self.catalog.clone() };
+        self.machine.handle(ticket, asked, self.now, &mut out);
         self.take(out);
         self.advance(0);
         ticket
@@ -85,7 +96,7 @@ impl Rig {
         self.answers.remove(&ticket)
     }
 
-    fn ask(&mut self, ask: Ask) -> Answer {
+    pub(super) fn ask(&mut self, ask: Ask) -> Answer {
         let ticket = self.send(ask);
         self.take_answer(ticket).expect("answered at once")
     }
@@ -192,20 +203,33 @@ impl Rig {
     }
 
     fn offset(&mut self, key: Key) -> Option<i64> {
-        match self.ask(Ask::Offsets { group: "g".into(), keys: Some(vec![key]) }) {
-            Answer::Offsets(found) => found[0].1.as_ref().map(|p| p.offset),
+        match self.ask(Ask::Offsets { group: "g".into(), keys: Some(vec![key]), reader: None }) {
+            Answer::Offsets(Ok(found)) => found[0].1.as_ref().map(|p| p.offset),
             other => panic!("{other:?}"),
         }
     }
 
     fn sweep(&mut self, catalog: &Arc<Catalog>) {
-        assert_eq!(self.ask(Ask::Sweep { catalog: catalog.clone() }), Answer::Sweep);
+        self.catalog = catalog.clone();
+        assert_eq!(self.ask(Ask::Sweep), Answer::Sweep);
     }
 
     fn groups(&mut self) -> Vec<Listed> {
         match self.ask(Ask::List) {
             Answer::List(listed) => listed,
             other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What must hold of a consumer group at any time (INV-GROUP-1).
+fn check_consumers(image: &ConsumerImage) {
+    let mut owned = BTreeSet::new();
+    assert!(image.target_epoch <= image.epoch);
+    for (id, member) in &image.members {
+        assert!(member.current.epoch <= image.target_epoch, "{id} is ahead of the target");
+        for partition in flat(&member.current.assigned).chain(flat(&member.current.revoking)) {
+            assert!(owned.insert(partition), "{partition:?} has two owners, one is {id}");
         }
     }
 }
@@ -263,7 +287,7 @@ fn caller(member: &str, generation: i32) -> Caller {
     Caller { group: "g".into(), member_id: member.into(), instance_id: None, generation }
 }
 
-fn topic(n: u8) -> TopicId {
+pub(super) fn topic(n: u8) -> TopicId {
     TopicId(Uuid::from_bytes([n; 16]))
 }
 
@@ -277,19 +301,33 @@ fn commit_of(caller: Caller, offset: i64) -> Commit {
 }
 
 fn catalog(topics: &[(u8, &str)]) -> Arc<Catalog> {
-    let mut catalog = Catalog::default();
-    for (n, name) in topics {
+    let topics: Vec<(u8, &str, i32, &[i32])> =
+        topics.iter().map(|(n, name)| (*n, *name, 1, &[0][..])).collect();
+    topics_at(1, &topics)
+}
+
+/// Topics at a version of the catalog: number, name, partitions, first partitions of their ranges.
+pub(super) fn topics_at(version: u64, topics: &[(u8, &str, i32, &[i32])]) -> Arc<Catalog> {
+    let mut catalog = Catalog { version, ..Catalog::default() };
+    for (n, name, partitions, firsts) in topics {
+        let range = |(place, first): (usize, &i32)| RangeView {
+            id: RangeId(place as u32),
+            span: Span { first: *first, last: firsts.get(place + 1).unwrap_or(partitions) - 1 },
+            leader: NodeId(1),
+            epochs: Arc::from([]),
+        };
         let view = Arc::new(TopicView {
             id: topic(*n),
             name: Arc::from(*name),
-            partitions: 1,
+            partitions: *partitions,
             configs: Arc::default(),
             internal: false,
             version: 1,
             replication_factor: 1,
             drive: rangeway_core::api::DriveExpr::Disk,
-            ranges: Arc::from([]),
+            ranges: firsts.iter().enumerate().map(range).collect(),
         });
+        catalog.by_name.insert(view.name.clone(), view.clone());
         catalog.by_id.insert(view.id, view);
     }
     Arc::new(catalog)
@@ -737,14 +775,17 @@ fn offsets_and_their_epochs_survive_a_restart() {
     let mut rig = Rig::quick();
     rig.commit(commit_of(caller("", -1), 42)).expect("committed");
     rig.restart();
-    let answer = rig.ask(Ask::Offsets { group: "g".into(), keys: None });
-    let Answer::Offsets(all) = answer else { panic!("{answer:?}") };
+    let answer = rig.ask(Ask::Offsets { group: "g".into(), keys: None, reader: None });
+    let Answer::Offsets(Ok(all)) = answer else { panic!("{answer:?}") };
     let position = all[0].1.as_ref().expect("committed");
     assert_eq!(
         (all.len(), position.offset, position.leader_epoch, position.metadata.as_str()),
         (1, 42, 3, "m")
     );
-    assert_eq!(rig.ask(Ask::Offsets { group: "other".into(), keys: None }), Answer::Offsets(vec![]));
+    assert_eq!(
+        rig.ask(Ask::Offsets { group: "other".into(), keys: None, reader: None }),
+        Answer::Offsets(Ok(vec![]))
+    );
 }
 
 #[test]
@@ -831,18 +872,18 @@ fn offsets_of_deleted_topics_are_dropped_after_a_while() {
 #[test]
 fn groups_are_described_listed_and_deleted() {
     let mut rig = Rig::quick();
-    assert_eq!(rig.ask(Ask::Describe { group: "g".into() }), Answer::Describe(None));
+    assert_eq!(rig.ask(Ask::Describe { group: "g".into() }), Answer::Describe(Err(Absent::NotFound)));
     assert_eq!(rig.ask(Ask::Delete { group: "g".into() }), Answer::Delete(Err(GroupError::GroupNotFound)));
     rig.stable("a");
     let answer = rig.ask(Ask::Describe { group: "g".into() });
-    let Answer::Describe(Some(described)) = answer else { panic!("{answer:?}") };
+    let Answer::Describe(Ok(described)) = answer else { panic!("{answer:?}") };
     assert_eq!((described.state.name(), described.protocol_type.as_str()), ("Stable", "consumer"));
     assert_eq!((described.protocol.as_str(), &described.members[0].assignment), ("range", &blob("all")));
-    assert_eq!(rig.groups()[0].state, State::Stable);
+    assert_eq!(rig.groups()[0].state, "Stable");
     assert_eq!(rig.ask(Ask::Delete { group: "g".into() }), Answer::Delete(Err(GroupError::NonEmptyGroup)));
     let b = rig.join(member("b"));
     let answer = rig.ask(Ask::Describe { group: "g".into() });
-    let Answer::Describe(Some(described)) = answer else { panic!("{answer:?}") };
+    let Answer::Describe(Ok(described)) = answer else { panic!("{answer:?}") };
     assert_eq!((described.state, described.members.len()), (State::PreparingRebalance, 2));
     assert_eq!(described.members[0].assignment, blob("all"), "while rebalancing");
     rig.leave(&[("a", None), ("b", None)]);

@@ -1,13 +1,14 @@
 //! Joining, and the two turns of a rebalance: preparing and forming the next generation.
 
 use super::ask::{Answer, GroupError, Join, JoinRefused, Joined, State};
-use super::coordinator::{Initial, Live, Member, Rebalance, Turn};
+use super::coordinator::Turn;
+use super::live::{Initial, Live, Member, Rebalance};
 use super::record::{Blob, GroupImage, MemberImage, MemberInfo, Phase, Record};
 use rangeway_core::replicated::Ticket;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Ids given out and not yet used, in one group.
-const PENDING_IDS_MAX: usize = 10_000;
+pub(super) const PENDING_IDS_MAX: usize = 10_000;
 
 impl Turn<'_> {
     /// JoinGroup: answered now, or when the generation is formed.
@@ -21,15 +22,10 @@ impl Turn<'_> {
     }
 
     fn try_join(&mut self, ticket: Ticket, join: Join) -> Result<(), Refused> {
-        let settings = &self.coordinator.settings;
-        let session_timeouts = settings.session_timeout_ms_min..=settings.session_timeout_ms_max;
-        let session_timeout = i32::try_from(join.info.session_timeout_ms);
         if join.group.is_empty() {
             return Err(GroupError::InvalidGroupId.into());
         }
-        if !session_timeout.is_ok_and(|ms| session_timeouts.contains(&ms)) {
-            return Err(GroupError::InvalidSessionTimeout.into());
-        }
+        self.check_session_timeout(&join)?;
         if !join.member_id.is_empty() && !self.exists() {
             return Err(GroupError::UnknownMember.into());
         }
@@ -115,6 +111,7 @@ impl Turn<'_> {
     }
 
     fn add(&mut self, ticket: Ticket, id: String, protocol_type: String, info: MemberInfo) {
+        self.become_classic_if_empty();
         let now_ms = self.now.mono_ms;
         let live = self.live();
         if live.members.is_empty() {
@@ -125,7 +122,7 @@ impl Turn<'_> {
     }
 
     /// Parks a member's join. A join of it that is parked already belongs to a connection that was given up.
-    fn update(&mut self, ticket: Ticket, id: &str, info: MemberInfo) {
+    pub(super) fn update(&mut self, ticket: Ticket, id: &str, info: MemberInfo) {
         let Some(member) = self.live().members.get_mut(id) else { return };
         member.info = info;
         let before = member.join.replace(ticket);
@@ -390,9 +387,9 @@ impl Turn<'_> {
 }
 
 /// A refusal, with the member id to answer if it is another than the one sent.
-struct Refused {
-    error: GroupError,
-    member_id: Option<String>,
+pub(super) struct Refused {
+    pub(super) error: GroupError,
+    pub(super) member_id: Option<String>,
 }
 
 impl From<GroupError> for Refused {
@@ -405,19 +402,24 @@ fn image_of(member: &Member) -> MemberImage {
     MemberImage { info: member.info.clone(), assignment: Blob::default() }
 }
 
-/// The protocol that all support and most members put first among those; a tie goes to the leader's order.
 fn select_protocol(live: &Live) -> Option<String> {
-    let names = |m: &Member| m.info.protocols.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>();
-    let shared = live.members.values().map(names).reduce(|a, b| &a & &b)?;
+    let infos: Vec<&MemberInfo> = live.members.values().map(|m| &m.info).collect();
+    let leader = live.leader.as_ref().and_then(|id| live.members.get(id))?;
+    choose_protocol(&infos, &leader.info)
+}
+
+/// The protocol that all support and most members put first among those; a tie goes to the leader's order.
+pub(super) fn choose_protocol(members: &[&MemberInfo], leader: &MemberInfo) -> Option<String> {
+    let names = |m: &&MemberInfo| m.protocols.iter().map(|(name, _)| name.clone()).collect::<BTreeSet<_>>();
+    let shared = members.iter().map(names).reduce(|a, b| &a & &b)?;
     let mut votes: HashMap<&str, usize> = HashMap::new();
-    for member in live.members.values() {
-        if let Some((name, _)) = member.info.protocols.iter().find(|(name, _)| shared.contains(name)) {
+    for member in members {
+        if let Some((name, _)) = member.protocols.iter().find(|(name, _)| shared.contains(name)) {
             *votes.entry(name).or_default() += 1;
         }
     }
-    let leader = live.leader.as_ref().and_then(|id| live.members.get(id))?;
     let order: BTreeMap<&str, usize> =
-        leader.info.protocols.iter().enumerate().rev().map(|(n, (name, _))| (name.as_str(), n)).collect();
+        leader.protocols.iter().enumerate().rev().map(|(n, (name, _))| (name.as_str(), n)).collect();
     let best =
         votes.into_iter().max_by_key(|(name, count)| (*count, std::cmp::Reverse(order.get(name).copied())));
     best.map(|(name, _)| name.to_owned())

@@ -1,14 +1,17 @@
-//! Consumer groups: Kafka's classic protocol on a replicated state machine (design 12).
+//! Consumer groups: Kafka's classic protocol and KIP-848 on one replicated state machine (design 12).
 //!
-//! Owns: the coordinator as a pure machine (`coordinator` and the rules beside it), what it stores (`record`), and the
-//! service that runs one machine per partition of `__groups` (`service`). Must not know: connections and wire types;
+//! Owns: the coordinator as a pure machine (`coordinator` and the rules beside it; `consumer` for KIP-848), what it
+//! stores (`record`, `image`), and the service that runs one machine per partition of `__groups` (`service`). Must not know: connections and wire types;
 //! handlers translate.
 
 mod admin;
 mod ask;
+mod consumer;
 mod coordinator;
 mod hash;
+mod image;
 mod join;
+mod live;
 mod offsets;
 mod record;
 mod service;
@@ -16,15 +19,25 @@ mod subscription;
 mod sync;
 
 #[cfg(test)]
+mod consumer_storm_test;
+#[cfg(test)]
+mod consumer_test;
+#[cfg(test)]
 mod coordinator_test;
 #[cfg(test)]
 mod storm_test;
 
-#[cfg(test)]
-pub(crate) use ask::DescribedMember;
 pub(crate) use ask::{
-    Caller, Commit, CommitPosition, Described, GroupError, Join, JoinRefused, Joined, Leaver, Listed, State,
-    Sync, Synced,
+    Absent, Caller, Commit, CommitPosition, Described, GroupError, Join, JoinRefused, Joined, Leaver, Listed,
+    State, Sync, Synced,
+};
+#[cfg(test)]
+pub(crate) use ask::{DescribedMember, GroupType};
+#[cfg(test)]
+pub(crate) use consumer::ConsumerState;
+pub(crate) use consumer::{
+    Beat, BeatRefused, Beaten, CONFIG_KEYS, Change, ConfigError, ConfigKey, DescribedConsumer,
+    DescribedConsumers, NamedPartitions, Partitions, by_topic,
 };
 pub use coordinator::Settings;
 pub(crate) use record::{Blob, Key, MemberInfo, Position};

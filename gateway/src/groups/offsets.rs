@@ -36,6 +36,9 @@ impl Turn<'_> {
 
     /// Kafka's checks in Kafka's order.
     fn check_commit(&mut self, commit: &Commit) -> Result<(), GroupError> {
+        if let Some(image) = self.consumer() {
+            return image.check_commit(commit);
+        }
         let caller = &commit.caller;
         if !self.exists() {
             return match caller.generation {
@@ -75,14 +78,15 @@ impl Turn<'_> {
         }
         let image = self.image();
         let is_consumer = image.protocol_type.as_deref() == Some(subscription::PROTOCOL_TYPE);
-        if self.state() != State::Empty && !is_consumer {
+        if self.consumer().is_none() && self.state() != State::Empty && !is_consumer {
             return Err(GroupError::NonEmptyGroup);
         }
         let subscribed = Subscribed::of(&image);
+        let of_consumers = self.consumer().map(|image| image.topics.clone()).unwrap_or_default();
         let mut gone = Vec::new();
         let mut answers = Vec::with_capacity(keys.len());
         for (key, topic) in keys {
-            if subscribed.to(&topic) {
+            if subscribed.to(&topic) || of_consumers.contains_key(&key.0) {
                 answers.push(Err(GroupError::SubscribedToTopic));
                 continue;
             }
@@ -115,18 +119,26 @@ impl Coordinator {
     }
 
     /// Drops offsets that have expired or whose topic is gone, and empty groups without offsets.
-    pub(super) fn sweep(&mut self, catalog: &Catalog, now: Now, out: &mut Outcome<Coordinator>) {
-        let gone = self.topics_gone(catalog, now);
-        let groups: Vec<String> = self.stored.keys().cloned().collect();
-        for group in groups {
-            let keys = self.due_offsets(&group, &gone, catalog, now);
+    pub(super) fn sweep(&mut self, now: Now, out: &mut Outcome<Coordinator>) {
+        let catalog = self.catalog.clone();
+        let gone = self.topics_gone(&catalog, now);
+        for group in self.names() {
+            let keys = self.due_offsets(&group, &gone, &catalog, now);
             if !keys.is_empty() {
                 out.emit(self, Record::OffsetsDropped { group: group.clone(), keys });
             }
-            let without_offsets = self.stored.get(&group).is_some_and(|s| s.offsets.is_empty());
-            if without_offsets && self.state(&group) == State::Empty && !self.live.contains_key(&group) {
+            let without_offsets = self.stored.get(&group).is_none_or(|s| s.offsets.is_empty());
+            if without_offsets && self.is_empty(&group) && !self.live.contains_key(&group) {
                 out.emit(self, Record::GroupDropped { group });
             }
+        }
+    }
+
+    /// Whether a group that is stored has no members.
+    fn is_empty(&self, group: &str) -> bool {
+        match self.consumers.groups.get(group) {
+            Some(image) => image.members.is_empty(),
+            None => self.state(group) == State::Empty,
         }
     }
 
@@ -148,19 +160,24 @@ impl Coordinator {
     }
 
     /// Offsets of a group to drop. Expiry counts from the last commit, and from when the group became empty if it
-    /// has a protocol; never for what members consume, nor during a rebalance.
+    /// has a protocol; never for what members consume, nor during a rebalance (KIP-211).
     fn due_offsets(&self, group: &str, gone: &BTreeSet<TopicId>, catalog: &Catalog, now: Now) -> Vec<Key> {
         let Some(stored) = self.stored.get(group) else { return Vec::new() };
-        let state = self.state(group);
-        let since = match &stored.group.protocol_type {
-            Some(_) if state == State::Empty => stored.group.changed_at,
+        let is_empty = self.is_empty(group);
+        let consumers = self.consumers.groups.get(group);
+        let since = match (consumers, &stored.group.protocol_type) {
+            (Some(image), _) if is_empty => image.emptied_at,
+            (None, Some(_)) if is_empty => stored.group.changed_at,
             _ => i64::MIN,
         };
-        let may_expire = matches!(state, State::Empty | State::Stable);
+        let may_expire = consumers.is_some() || matches!(self.state(group), State::Empty | State::Stable);
         let subscribed = Subscribed::of(&stored.group);
+        let is_read = |topic: &TopicId| match consumers {
+            Some(image) => image.topics.contains_key(topic),
+            None => catalog.by_id.get(topic).is_none_or(|topic| subscribed.to(&topic.name)),
+        };
         let expired = |(topic, _): &Key, position: &Position| {
-            let consumed = state != State::Empty
-                && catalog.by_id.get(topic).is_none_or(|topic| subscribed.to(&topic.name));
+            let consumed = !is_empty && is_read(topic);
             may_expire && !consumed && self.has_expired(position, since, now)
         };
         let offsets = stored.offsets.iter();

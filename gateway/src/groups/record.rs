@@ -1,6 +1,7 @@
-//! What a group stores: records, and the state they fold to. Version 1 of the layout; fields are only ever changed
-//! together with [`VERSION`].
+//! What a group stores: records, and the state they fold to. Kinds of records are appended only, and so are fields of
+//! the image; either comes with a new [`VERSION`], and every version from [`VERSION_OLDEST`] on is read.
 
+use super::consumer::image::ConsumerRecord;
 use rangeway_core::replicated::Shared;
 use rangeway_core::types::TopicId;
 use serde::de::Visitor;
@@ -9,7 +10,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Version of the layout of everything in this file.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
+/// Oldest version that is read.
+pub(crate) const VERSION_OLDEST: u8 = 1;
 
 /// A partition as offsets are kept for: by topic id, so that a topic made anew under an old name starts without any.
 pub(crate) type Key = (TopicId, i32);
@@ -51,6 +54,20 @@ pub(crate) enum Record {
     GroupDropped {
         /// The group.
         group: String,
+    },
+    /// A fact of a group of the consumer protocol. Since version 2.
+    Consumer {
+        /// The group.
+        group: String,
+        /// What is so.
+        fact: ConsumerRecord,
+    },
+    /// All configs that are set for a group. Since version 2.
+    Configured {
+        /// The group.
+        group: String,
+        /// Value by name; empty: none is set.
+        configs: BTreeMap<String, String>,
     },
 }
 
@@ -210,5 +227,12 @@ pub(crate) fn apply(groups: &mut BTreeMap<String, Stored>, record: &Record) {
         Record::GroupDropped { group } => {
             groups.remove(group);
         }
+        Record::Consumer { group, fact: ConsumerRecord::Formed(_) } => {
+            if let Some(stored) = groups.get_mut(group) {
+                stored.group = Shared::default();
+            }
+        }
+        // Of `Consumers::apply`.
+        Record::Consumer { .. } | Record::Configured { .. } => {}
     }
 }

@@ -4,9 +4,10 @@
 //! partition is loaded at its first use.
 
 use super::ask::{
-    Answer, Ask, Caller, Commit, Described, GroupError, Join, JoinRefused, Joined, Leaver, Listed, Sync,
-    Synced,
+    Absent, Answer, Ask, Asked, Caller, Commit, Described, GroupError, Join, JoinRefused, Joined, Leaver,
+    Listed, Sync, Synced,
 };
+use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
 use super::coordinator::{Coordinator, Settings};
 use super::hash;
 use super::record::{Key, Position};
@@ -125,12 +126,13 @@ impl Groups {
         &self,
         group: String,
         keys: Option<Vec<Key>>,
+        reader: Option<(String, i32)>,
     ) -> Result<Vec<(Key, Option<Position>)>, GroupError> {
         if !self.inner.topic_exists() {
             return Ok(keys.unwrap_or_default().into_iter().map(|key| (key, None)).collect());
         }
-        match self.ask(&group.clone(), Ask::Offsets { group, keys }).await? {
-            Answer::Offsets(answer) => Ok(answer),
+        match self.ask(&group.clone(), Ask::Offsets { group, keys, reader }).await? {
+            Answer::Offsets(answer) => answer,
             _ => Err(GroupError::NotAvailable),
         }
     }
@@ -150,14 +152,60 @@ impl Groups {
         }
     }
 
-    /// DescribeGroups, of one; `None` when there is none.
-    pub(crate) async fn describe(&self, group: String) -> Result<Option<Described>, GroupError> {
+    /// DescribeGroups, of one.
+    pub(crate) async fn describe(&self, group: String) -> Result<Result<Described, Absent>, GroupError> {
         if !self.inner.topic_exists() {
-            return Ok(None);
+            return Ok(Err(Absent::NotFound));
         }
         match self.ask(&group.clone(), Ask::Describe { group }).await? {
             Answer::Describe(answer) => Ok(answer),
             _ => Err(GroupError::NotAvailable),
+        }
+    }
+
+    /// ConsumerGroupHeartbeat.
+    pub(crate) async fn beat(&self, beat: Beat) -> Result<Beaten, BeatRefused> {
+        match self.ask(&beat.group.clone(), Ask::Beat(Box::new(beat))).await? {
+            Answer::Beat(answer) => answer,
+            _ => Err(GroupError::NotAvailable.into()),
+        }
+    }
+
+    /// ConsumerGroupDescribe, of one.
+    pub(crate) async fn describe_consumers(
+        &self,
+        group: String,
+    ) -> Result<Result<DescribedConsumers, Absent>, GroupError> {
+        if !self.inner.topic_exists() {
+            return Ok(Err(Absent::NotFound));
+        }
+        match self.ask(&group.clone(), Ask::DescribeConsumers { group }).await? {
+            Answer::DescribeConsumers(answer) => Ok(answer),
+            _ => Err(GroupError::NotAvailable),
+        }
+    }
+
+    /// Configs that were set for a group.
+    pub(crate) async fn configs(&self, group: String) -> Result<BTreeMap<String, String>, GroupError> {
+        if !self.inner.topic_exists() {
+            return Ok(BTreeMap::new());
+        }
+        match self.ask(&group.clone(), Ask::Configs { group }).await? {
+            Answer::Configs(configs) => Ok(configs),
+            _ => Err(GroupError::NotAvailable),
+        }
+    }
+
+    /// Changes configs of a group: all or none.
+    pub(crate) async fn configure(
+        &self,
+        group: String,
+        changes: Vec<Change>,
+        validate_only: bool,
+    ) -> Result<(), ConfigError> {
+        match self.ask(&group.clone(), Ask::Configure { group, changes, validate_only }).await? {
+            Answer::Configure(answer) => answer,
+            _ => Err(GroupError::NotAvailable.into()),
         }
     }
 
@@ -195,7 +243,7 @@ impl Groups {
     async fn ask_partition(&self, number: i32, ask: Ask) -> Result<Answer, GroupError> {
         let partition = self.inner.partition(number).await?;
         self.start_sweeper();
-        Ok(partition.call(ask).await?)
+        Ok(partition.call(Asked { ask, catalog: self.inner.api.catalog() }).await?)
     }
 
     fn start_sweeper(&self) {
@@ -285,8 +333,8 @@ async fn sweep(inner: Weak<Inner>) {
         let Some(inner) = inner.upgrade() else { return };
         let running: Vec<_> = inner.partitions.iter().filter_map(|slot| slot.lock().clone()).collect();
         for partition in running {
-            let catalog = inner.api.catalog();
-            if let Err(error) = partition.call(Ask::Sweep { catalog }).await {
+            let asked = Asked { ask: Ask::Sweep, catalog: inner.api.catalog() };
+            if let Err(error) = partition.call(asked).await {
                 tracing::debug!(%error, "a coordinator was not swept; it is at the next turn");
             }
         }

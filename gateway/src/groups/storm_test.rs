@@ -301,8 +301,8 @@ impl Storm {
 
     fn check_committed(&mut self) {
         let key = (TopicId(Uuid::from_bytes([1; 16])), 0);
-        let ticket = self.rig.send(Ask::Offsets { group: "g".into(), keys: Some(vec![key]) });
-        let Some(Answer::Offsets(found)) = self.rig.take_answer(ticket) else { panic!("no offsets") };
+        let ticket = self.rig.send(Ask::Offsets { group: "g".into(), keys: Some(vec![key]), reader: None });
+        let Some(Answer::Offsets(Ok(found))) = self.rig.take_answer(ticket) else { panic!("no offsets") };
         assert_eq!(found[0].1.as_ref().map(|p| p.offset), self.committed, "the last commit stands");
     }
 }

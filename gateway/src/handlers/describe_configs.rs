@@ -5,7 +5,7 @@
 use super::configs::{
     BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, Refused, Shown, TOPIC, broker_rows, text, topic_rows,
 };
-use super::{Context, Operation, Resource};
+use super::{Context, Operation, Resource, group_configs};
 use crate::protocol::dispatch::Close;
 use crate::vpartition;
 use kafka_protocol::ResponseError;
@@ -24,16 +24,21 @@ pub async fn handle(
         synonyms: request.include_synonyms,
         documentation: context.version >= 3 && request.include_documentation,
     };
-    let results = request.resources.iter().map(|asked| {
+    let mut results = Vec::with_capacity(request.resources.len());
+    for asked in &request.resources {
         let result = DescribeConfigsResult::default()
             .with_resource_type(asked.resource_type)
             .with_resource_name(asked.resource_name.clone());
-        match describe(&context, asked, shown) {
+        let rows = match asked.resource_type {
+            GROUP => group_configs::describe(&context, &asked.resource_name, shown).await,
+            _ => describe(&context, asked, shown),
+        };
+        results.push(match rows {
             Ok(rows) => result.with_error_message(None).with_configs(only(asked, rows)),
             Err((code, message)) => result.with_error_code(code.code()).with_error_message(text(message)),
-        }
-    });
-    Ok(DescribeConfigsResponse::default().with_results(results.collect()))
+        });
+    }
+    Ok(DescribeConfigsResponse::default().with_results(results))
 }
 
 fn describe(
@@ -65,10 +70,8 @@ fn describe(
         BROKER => this_node(context, name).map(|id| broker_rows(id, node, shown)),
         // Log levels are set at start; there are none to show or change.
         BROKER_LOGGER => this_node(context, name).map(|_| Vec::new()),
-        CLIENT_METRICS | GROUP if !name.is_empty() => Ok(Vec::new()),
-        CLIENT_METRICS | GROUP => {
-            Err((ResponseError::InvalidRequest, "the resource needs a name".to_owned()))
-        }
+        CLIENT_METRICS if !name.is_empty() => Ok(Vec::new()),
+        CLIENT_METRICS => Err((ResponseError::InvalidRequest, "the resource needs a name".to_owned())),
         other => Err((
             ResponseError::InvalidRequest,
             format!(

@@ -5,7 +5,7 @@
 
 use super::words::{GROUP_DENIED, wire, wire_optional};
 use super::{Context, Operation, Resource};
-use crate::groups::{Described, GroupError, State};
+use crate::groups::{Absent, Described, GroupError, State};
 use crate::protocol::dispatch::Close;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use kafka_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse, GroupId};
@@ -40,7 +40,7 @@ pub async fn handle(
     Ok(DescribeGroupsResponse::default().with_groups(groups))
 }
 
-fn operations(context: &Context, group: &GroupId) -> i32 {
+pub(super) fn operations(context: &Context, group: &GroupId) -> i32 {
     let allowed = OPERATIONS.iter().filter(|(op, _)| context.authorize(*op, Resource::Group(group)));
     allowed.fold(0, |bits, (_, bit)| bits | (1 << bit))
 }
@@ -49,10 +49,14 @@ fn refused(group: GroupId, code: i16) -> DescribedGroup {
     DescribedGroup::default().with_group_id(group).with_error_code(code)
 }
 
-fn respond(version: i16, group: GroupId, described: Result<Option<Described>, GroupError>) -> DescribedGroup {
+fn respond(
+    version: i16,
+    group: GroupId,
+    described: Result<Result<Described, Absent>, GroupError>,
+) -> DescribedGroup {
     let described = match described {
-        Ok(Some(described)) => described,
-        Ok(None) => return absent(version, group),
+        Ok(Ok(described)) => described,
+        Ok(Err(why)) => return absent(version, group, why),
         Err(error) => return refused(group, error.code()),
     };
     let members = described.members.into_iter().map(|member| {
@@ -72,12 +76,15 @@ fn respond(version: i16, group: GroupId, described: Result<Option<Described>, Gr
         .with_members(members.collect())
 }
 
-fn absent(version: i16, group: GroupId) -> DescribedGroup {
+fn absent(version: i16, group: GroupId, why: Absent) -> DescribedGroup {
     let dead = DescribedGroup::default().with_group_state(wire(State::Dead.name()));
     if version < 6 {
         return dead.with_group_id(group);
     }
-    let text = format!("Group {} not found.", group.0);
+    let text = match why {
+        Absent::NotFound => format!("Group {} not found.", group.0),
+        Absent::OtherType => format!("Group {} is not a classic group.", group.0),
+    };
     dead.with_group_id(group)
         .with_error_code(GroupError::GroupNotFound.code())
         .with_error_message(Some(wire(text)))
@@ -112,9 +119,10 @@ mod tests {
                 }],
             };
             let groups = vec![
-                respond(version, GroupId(wire("g")), Ok(Some(described))),
-                respond(version, GroupId(wire("absent")), Ok(None)),
+                respond(version, GroupId(wire("g")), Ok(Ok(described))),
+                respond(version, GroupId(wire("absent")), Ok(Err(Absent::NotFound))),
                 respond(version, GroupId(wire("away")), Err(GroupError::NotCoordinator)),
+                respond(version, GroupId(wire("consumer")), Ok(Err(Absent::OtherType))),
             ];
             let read = response(DescribeGroupsResponse::default().with_groups(groups), version);
             let group = &read.groups[0];
@@ -127,6 +135,10 @@ mod tests {
             assert_eq!(absent.error_code, if version >= 6 { 69 } else { 0 });
             assert_eq!(absent.error_message.is_some(), version >= 6);
             assert_eq!(read.groups[2].error_code, 16);
+            let other = &read.groups[3];
+            assert_eq!((other.group_state.as_str(), other.error_code), ("Dead", absent.error_code));
+            let text = (version >= 6).then(|| wire("Group consumer is not a classic group."));
+            assert_eq!(other.error_message, text);
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! v1: flexible. Operations: 0 set, 1 delete, 2 append, 3 subtract; the last two on lists only (KIP-339).
 
-use super::configs::{BROKER, BROKER_LOGGER, Named, Refused, TOPIC, answered, no_duplicates};
-use super::{Context, Operation, Resource};
+use super::configs::{BROKER, BROKER_LOGGER, GROUP, Named, Refused, TOPIC, answered, no_duplicates};
+use super::{Context, Operation, Resource, group_configs};
 use crate::config::log_without_effect;
 use crate::protocol::dispatch::Close;
 use crate::protocol::errors;
@@ -52,6 +52,10 @@ async fn alter(
     resource: &AlterConfigsResource,
     validate_only: bool,
 ) -> Result<(), Refused> {
+    if resource.resource_type == GROUP {
+        return group_configs::alter(context, &resource.resource_name, &resource.configs, validate_only)
+            .await;
+    }
     let topic = alterable(context, resource.resource_type, &resource.resource_name)?;
     let changes = changes(&topic, &context.shared.settings.node, &resource.configs)?;
     apply(context, &topic, changes, validate_only).await

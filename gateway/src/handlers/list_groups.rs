@@ -8,9 +8,6 @@ use kafka_protocol::messages::list_groups_response::ListedGroup;
 use kafka_protocol::messages::{GroupId, ListGroupsRequest, ListGroupsResponse};
 use kafka_protocol::protocol::StrBytes;
 
-/// The one type of group there is.
-const TYPE: &str = "classic";
-
 /// Lists the groups that the principal may see.
 pub async fn handle(context: Context, request: ListGroupsRequest) -> Result<ListGroupsResponse, Close> {
     let listed = context.shared.groups.list().await;
@@ -32,16 +29,16 @@ fn respond(
         filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(word))
     };
     let wanted = listed.into_iter().filter(|group| {
-        passes(&request.states_filter, group.state.name())
-            && passes(&request.types_filter, TYPE)
+        passes(&request.states_filter, group.state)
+            && passes(&request.types_filter, group.group_type.name())
             && may_see(&group.group)
     });
     let groups = wanted.map(|group| {
         let listed = ListedGroup::default()
             .with_group_id(GroupId(wire(group.group)))
             .with_protocol_type(wire(group.protocol_type));
-        let listed = if version >= 4 { listed.with_group_state(wire(group.state.name())) } else { listed };
-        if version >= 5 { listed.with_group_type(StrBytes::from_static_str(TYPE)) } else { listed }
+        let listed = if version >= 4 { listed.with_group_state(wire(group.state)) } else { listed };
+        if version >= 5 { listed.with_group_type(wire(group.group_type.name())) } else { listed }
     });
     ListGroupsResponse::default().with_groups(groups.collect())
 }
@@ -50,15 +47,20 @@ fn respond(
 mod tests {
     use super::super::round_trip::{request, response};
     use super::*;
-    use crate::groups::State;
+    use crate::groups::GroupType;
 
     fn listed() -> Vec<Listed> {
-        let group = |name: &str, state, protocol_type: &str| Listed {
+        let group = |name: &str, state, group_type, protocol_type: &str| Listed {
             group: name.into(),
             state,
+            group_type,
             protocol_type: protocol_type.into(),
         };
-        vec![group("a", State::Stable, "consumer"), group("b", State::Empty, "")]
+        vec![
+            group("a", "Stable", GroupType::Classic, "consumer"),
+            group("b", "Empty", GroupType::Classic, ""),
+            group("c", "Assigning", GroupType::Consumer, "consumer"),
+        ]
     }
 
     #[test]
@@ -66,10 +68,11 @@ mod tests {
         for version in 0..=5 {
             let sent = request(ListGroupsRequest::default(), version, 3);
             let read = response(respond(version, &sent, Ok(listed()), |_| true), version);
-            assert_eq!(read.groups.len(), 2);
+            assert_eq!(read.groups.len(), 3);
             assert_eq!(read.groups[1].protocol_type.as_str(), "");
             assert_eq!(read.groups[0].group_state.as_str(), if version >= 4 { "Stable" } else { "" });
             assert_eq!(read.groups[0].group_type.as_str(), if version >= 5 { "classic" } else { "" });
+            assert_eq!(read.groups[2].group_type.as_str(), if version >= 5 { "consumer" } else { "" });
             let read = response(respond(version, &sent, Err(GroupError::Loading), |_| true), version);
             assert_eq!(read.error_code, 14);
         }
@@ -85,6 +88,8 @@ mod tests {
         let all = ListGroupsRequest::default();
         assert_eq!(names(all.clone().with_states_filter(vec![wire("EMPTY")]), |_| true), vec!["b"]);
         assert_eq!(names(all.clone().with_types_filter(vec![wire("Classic")]), |_| true), vec!["a", "b"]);
+        assert_eq!(names(all.clone().with_types_filter(vec![wire("CONSUMER")]), |_| true), vec!["c"]);
+        assert_eq!(names(all.clone().with_states_filter(vec![wire("assigning")]), |_| true), vec!["c"]);
         assert!(names(all.clone().with_types_filter(vec![wire("share")]), |_| true).is_empty());
         assert_eq!(names(all, |group| group == "a"), vec!["a"]);
     }

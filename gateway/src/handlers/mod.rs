@@ -8,6 +8,8 @@
 pub mod alter_configs;
 pub mod api_versions;
 mod configs;
+pub mod consumer_group_describe;
+pub mod consumer_group_heartbeat;
 pub mod create_partitions;
 pub mod create_topics;
 pub mod delete_groups;
@@ -19,6 +21,7 @@ pub mod describe_groups;
 pub mod describe_topic_partitions;
 pub mod fetch;
 pub mod find_coordinator;
+mod group_configs;
 pub mod heartbeat;
 pub mod incremental_alter_configs;
 pub mod init_producer_id;

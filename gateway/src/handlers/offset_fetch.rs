@@ -2,10 +2,10 @@
 //!
 //! v2: null topics ask for all that is committed; an error of the group. v5: leader epochs. v7: `require_stable`, which
 //! holds always, since no commit is part of a transaction. v8: many groups (KIP-709). v9: member id and epoch, which
-//! the classic protocol does not check.
+//! groups of the consumer protocol check (KIP-848).
 //! What was never committed has offset -1 and no error, unknown topics and groups too.
 
-use super::words::{GROUP_DENIED, TOPIC_DENIED, client_topic, wire};
+use super::words::{GROUP_DENIED, TOPIC_DENIED, client_topic, optional, wire};
 use super::{Context, Operation, Resource};
 use crate::groups::{GroupError, Key, Position};
 use crate::protocol::dispatch::Close;
@@ -33,6 +33,8 @@ struct Wanted {
     group: StrBytes,
     /// `None`: all.
     topics: Option<Vec<(TopicName, Vec<i32>)>>,
+    /// The member that asks and its epoch, where it says so.
+    reader: Option<(String, i32)>,
 }
 
 /// What one group answered.
@@ -53,11 +55,16 @@ struct FetchedPartition {
 fn wanted(version: i16, request: OffsetFetchRequest) -> Vec<Wanted> {
     if version < 8 {
         let topics = request.topics.map(|t| t.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
-        return vec![Wanted { group: request.group_id.0, topics }];
+        return vec![Wanted { group: request.group_id.0, topics, reader: None }];
     }
     let groups = request.groups.into_iter().map(|group| {
         let topics = group.topics.map(|t| t.into_iter().map(|t| (t.name, t.partition_indexes)).collect());
-        Wanted { group: group.group_id.0, topics }
+        let member_id = optional(group.member_id.as_ref());
+        let reader = match (member_id, group.member_epoch) {
+            (None, ..0) => None,
+            (member_id, epoch) => Some((member_id.unwrap_or_default(), epoch)),
+        };
+        Wanted { group: group.group_id.0, topics, reader }
     });
     groups.collect()
 }
@@ -68,16 +75,16 @@ async fn fetch(context: &Context, wanted: Wanted) -> Fetched {
     }
     let may_see = |topic: &str| context.authorize(Operation::Describe, Resource::Topic(topic));
     let catalog = context.api.catalog();
-    let group = wanted.group.to_string();
+    let (group, reader) = (wanted.group.to_string(), wanted.reader.clone());
     match &wanted.topics {
-        None => match context.shared.groups.offsets(group, None).await {
+        None => match context.shared.groups.offsets(group, None, reader).await {
             Ok(positions) => all(&catalog, wanted.group, positions, may_see),
             Err(error) => failed(wanted, error.code()),
         },
         Some(topics) => {
             let keys = keys(&catalog, topics, may_see);
             let known = keys.iter().filter_map(|key| key.ok().flatten()).collect();
-            match context.shared.groups.offsets(group, Some(known)).await {
+            match context.shared.groups.offsets(group, Some(known), reader).await {
                 Ok(positions) => some(wanted, &keys, positions),
                 Err(error) => failed(wanted, error.code()),
             }

@@ -1,0 +1,44 @@
+//! Who may commit and read offsets of a consumer group.
+
+use super::super::ask::{Commit, GroupError};
+use super::super::coordinator::Coordinator;
+use super::image::ConsumerImage;
+
+impl ConsumerImage {
+    /// OffsetCommit: Kafka's checks in Kafka's order.
+    pub(in super::super) fn check_commit(&self, commit: &Commit) -> Result<(), GroupError> {
+        let caller = &commit.caller;
+        if caller.generation < 0 && self.members.is_empty() {
+            return Ok(());
+        }
+        let member = self.members.get(&caller.member_id).ok_or(GroupError::UnknownMember)?;
+        let is_classic = member.subscription.classic.is_some();
+        if !is_classic && !commit.says_group_not_found {
+            return Err(GroupError::UnsupportedVersion);
+        }
+        self.check_epoch(&caller.member_id, caller.generation)
+    }
+
+    fn check_epoch(&self, member_id: &str, epoch: i32) -> Result<(), GroupError> {
+        let member = self.members.get(member_id).ok_or(GroupError::UnknownMember)?;
+        match member.current.epoch == epoch {
+            true => Ok(()),
+            false if member.subscription.classic.is_some() => Err(GroupError::IllegalGeneration),
+            false => Err(GroupError::StaleMemberEpoch),
+        }
+    }
+}
+
+impl Coordinator {
+    /// OffsetFetch v9: a member that names itself must be one, in its epoch.
+    pub(in super::super) fn check_reader(
+        &self,
+        group: &str,
+        reader: Option<&(String, i32)>,
+    ) -> Result<(), GroupError> {
+        match (self.consumers.groups.get(group), reader) {
+            (Some(image), Some((member_id, epoch))) => image.check_epoch(member_id, *epoch),
+            (None, _) | (_, None) => Ok(()),
+        }
+    }
+}

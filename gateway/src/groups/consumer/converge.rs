@@ -1,0 +1,104 @@
+//! What a heartbeat does for the group and for its member once it is admitted: epoch, target, one step.
+
+use super::super::coordinator::Turn;
+use super::super::record::Record;
+use super::assignor::{self, Spec};
+use super::image::{ConsumerImage, ConsumerMember, ConsumerRecord, Partitions, Step};
+use super::reconcile::Aim;
+use super::topics::Resolver;
+use std::collections::BTreeMap;
+
+impl Turn<'_> {
+    /// The group, where it is of the consumer type.
+    pub(in super::super) fn consumer(&self) -> Option<&ConsumerImage> {
+        self.coordinator.consumers.groups.get(self.group).map(|image| &**image)
+    }
+
+    /// A member of it.
+    pub(super) fn member(&self, member_id: &str) -> Option<&ConsumerMember> {
+        self.consumer()?.members.get(member_id)
+    }
+
+    pub(super) fn record(&mut self, fact: ConsumerRecord) {
+        let group = self.group.to_owned();
+        self.emit(Record::Consumer { group, fact });
+    }
+
+    /// Brings the group up to date and this member one step nearer to its target. `changed`: members or subscriptions
+    /// did. A member without a word about what it owns may own anything.
+    pub(super) fn converge(&mut self, member_id: &str, owned: Option<&Partitions>, changed: bool) {
+        self.refresh(changed);
+        self.retarget();
+        self.reconcile(member_id, owned);
+    }
+
+    /// A new epoch, if members, subscriptions or their topics changed.
+    fn refresh(&mut self, changed: bool) {
+        let catalog = self.coordinator.catalog.clone();
+        let seen = self.live().catalog_seen;
+        if !changed && seen.is_some_and(|seen| seen >= catalog.version) {
+            return;
+        }
+        self.live().catalog_seen = Some(catalog.version);
+        let Some(image) = self.consumer() else { return };
+        let topics = Resolver::new(&catalog).all(image);
+        if changed || topics != image.topics {
+            let epoch = image.epoch.saturating_add(1);
+            self.record(ConsumerRecord::Epoch(epoch, topics));
+        }
+    }
+
+    /// A new target, if there is a new epoch.
+    fn retarget(&mut self) {
+        let catalog = self.coordinator.catalog.clone();
+        let Some(image) = self.consumer().filter(|image| image.epoch > image.target_epoch) else { return };
+        let spec = Spec::of(image, &catalog);
+        let mut targets = assignor::preferred(image).assign(&spec);
+        let epoch = image.epoch;
+        let mut changed = Vec::new();
+        for (id, member) in &image.members {
+            let target = targets.remove(id).unwrap_or_default();
+            if target != member.target {
+                changed.push((id.clone(), target));
+            }
+        }
+        self.record(ConsumerRecord::Target(epoch, changed));
+    }
+
+    fn reconcile(&mut self, member_id: &str, owned: Option<&Partitions>) {
+        let Some(image) = self.consumer() else { return };
+        let Some(member) = image.members.get(member_id) else { return };
+        if member.current.is_settled(image.target_epoch) {
+            return;
+        }
+        let held = image.held_by_others(member_id);
+        let aim = Aim { epoch: image.target_epoch, target: &member.target, held: &held, owned };
+        let next = aim.step(&member.current);
+        if next == member.current {
+            return;
+        }
+        let timed = next.state == Step::Unrevoked && member.subscription.classic.is_none();
+        let rebalance_ms = u64::from(member.subscription.rebalance_timeout_ms);
+        let due = timed.then_some(self.now.mono_ms + rebalance_ms);
+        self.record(ConsumerRecord::Current(member_id.to_owned(), next));
+        self.session(member_id).revoke_due = due;
+    }
+
+    /// Takes members out for good. Their partitions are given to others with the next target.
+    pub(super) fn remove_consumers<'a>(&mut self, member_ids: impl Iterator<Item = &'a str>) {
+        let at = self.now.wall_ms;
+        let mut removed = false;
+        for member_id in member_ids {
+            removed = true;
+            self.live().consumers.remove(member_id);
+            self.record(ConsumerRecord::Gone { member_id: member_id.to_owned(), at });
+        }
+        let Some(image) = self.consumer().filter(|_| removed) else { return };
+        let (epoch, topics) = (image.epoch.saturating_add(1), image.topics.clone());
+        // What is subscribed to is seen afresh by the next heartbeat.
+        let topics = if image.members.is_empty() { BTreeMap::new() } else { topics };
+        self.record(ConsumerRecord::Epoch(epoch, topics));
+        self.live().catalog_seen = None;
+        self.downgrade_if_classic();
+    }
+}

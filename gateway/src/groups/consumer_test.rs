@@ -1,0 +1,612 @@
+//! The consumer protocol's rules, one scenario each, on the pure machine.
+
+use super::ask::*;
+use super::consumer::image::{ConsumerImage, Partitions, by_topic};
+use super::consumer::{Beat, BeatRefused, Beaten};
+use super::coordinator::Settings;
+use super::coordinator_test::{Rig, blob, info, topic, topics_at};
+use super::record::{Blob, MemberInfo};
+use super::subscription;
+
+pub(super) fn parts(of: &[(u8, i32)]) -> Partitions {
+    by_topic(of.iter().map(|(t, p)| (topic(*t), *p)))
+}
+
+/// Partitions of topic 1.
+fn of(partitions: &[i32]) -> Partitions {
+    by_topic(partitions.iter().map(|p| (topic(1), *p)))
+}
+
+/// A heartbeat that says nothing new.
+pub(super) fn beat(id: &str, epoch: i32) -> Beat {
+    Beat {
+        group: "g".into(),
+        member_id: id.into(),
+        fresh_id: format!("fresh-{id}"),
+        makes_its_id: true,
+        epoch,
+        instance_id: None,
+        rack_id: None,
+        client_id: "client".into(),
+        client_host: "/127.0.0.1".into(),
+        rebalance_timeout_ms: None,
+        topics: None,
+        regex: None,
+        assignor: None,
+        owned: None,
+    }
+}
+
+/// The first heartbeat of a member.
+pub(super) fn joining(id: &str, topics: &[&str]) -> Beat {
+    Beat {
+        rebalance_timeout_ms: Some(60_000),
+        topics: Some(topics.iter().map(|t| (*t).to_owned()).collect()),
+        owned: Some(Partitions::new()),
+        ..beat(id, 0)
+    }
+}
+
+fn owning(id: &str, epoch: i32, owned: &[i32]) -> Beat {
+    Beat { owned: Some(of(owned)), ..beat(id, epoch) }
+}
+
+fn with_instance(beat: Beat, instance: &str) -> Beat {
+    Beat { instance_id: Some(instance.into()), ..beat }
+}
+
+impl Rig {
+    /// One topic `t` of three partitions.
+    fn three() -> Rig {
+        let mut rig = Rig::quick();
+        rig.catalog = topics_at(1, &[(1, "t", 3, &[0])]);
+        rig
+    }
+
+    pub(super) fn beat(&mut self, beat: Beat) -> Result<Beaten, BeatRefused> {
+        match self.ask(Ask::Beat(Box::new(beat))) {
+            Answer::Beat(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn beaten(&mut self, beat: Beat) -> (i32, Option<Partitions>) {
+        let beaten = self.beat(beat).expect("accepted");
+        (beaten.epoch, beaten.assignment)
+    }
+
+    fn code(&mut self, beat: Beat) -> i16 {
+        self.beat(beat).map_or_else(|refused| refused.error.code(), |_| 0)
+    }
+
+    pub(super) fn image(&self) -> &ConsumerImage {
+        &self.machine.consumers.groups["g"]
+    }
+
+    fn consumer_state(&self) -> &'static str {
+        self.image().state().name()
+    }
+
+    fn commit_as(&mut self, id: &str, epoch: i32, offset: i64) -> Result<(), GroupError> {
+        let caller = Caller { group: "g".into(), member_id: id.into(), instance_id: None, generation: epoch };
+        let position = CommitPosition { offset, leader_epoch: -1, metadata: String::new() };
+        let positions = vec![((topic(1), 0), position)];
+        let commit = Commit { caller, says_group_not_found: true, retention_ms: None, positions };
+        match self.ask(Ask::Commit(commit)) {
+            Answer::Commit(Ok(answers)) => answers[0],
+            Answer::Commit(Err(error)) => Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The exchange that the reference broker was seen to have.
+#[test]
+fn a_second_member_gets_what_the_first_has_given_up() {
+    let mut rig = Rig::three();
+    assert_eq!(rig.beaten(joining("m", &["t"])), (1, Some(of(&[0, 1, 2]))));
+    assert_eq!(rig.beaten(owning("m", 1, &[0, 1, 2])), (1, None));
+    assert_eq!(rig.beaten(beat("m", 1)), (1, None));
+    assert_eq!(rig.consumer_state(), "Stable");
+
+    assert_eq!(rig.beaten(joining("m2", &["t"])), (2, Some(of(&[]))));
+    assert_eq!(rig.consumer_state(), "Reconciling");
+    assert_eq!(rig.beaten(beat("m", 1)), (1, Some(of(&[0, 1]))), "it is told what to keep, in its old epoch");
+    assert_eq!(rig.beaten(owning("m", 1, &[0, 1, 2])), (1, None), "it still owns it all");
+    assert_eq!(rig.beaten(beat("m2", 2)), (2, None));
+    assert_eq!(rig.beaten(owning("m", 1, &[0, 1])), (2, None));
+    assert_eq!(rig.beaten(beat("m2", 2)), (2, Some(of(&[2]))));
+    assert_eq!(rig.consumer_state(), "Stable");
+
+    // An answer that was lost: the epoch before counts, with nothing owned beyond what is assigned.
+    assert_eq!(rig.beaten(owning("m", 1, &[0, 1])), (2, Some(of(&[0, 1]))));
+    assert_eq!(rig.code(owning("m", 1, &[0, 1, 2])), 110);
+    assert_eq!(rig.code(beat("m", 1)), 110, "it says nothing of what it owns");
+    assert_eq!(rig.code(beat("m", 3)), 110);
+    assert_eq!(rig.code(beat("x", 3)), 25);
+}
+
+#[test]
+fn heartbeats_are_checked_before_anything_else() {
+    let mut rig = Rig::three();
+    let join = || joining("m", &["t"]);
+    for (case, beat, code) in [
+        ("no member id", Beat { member_id: String::new(), ..join() }, 42),
+        ("no group", Beat { group: String::new(), ..join() }, 42),
+        ("empty instance", with_instance(join(), ""), 42),
+        ("empty rack", Beat { rack_id: Some(String::new()), ..join() }, 42),
+        ("no rebalance timeout", Beat { rebalance_timeout_ms: None, ..join() }, 42),
+        ("no subscription", Beat { topics: None, ..join() }, 42),
+        ("says not what it owns", Beat { owned: None, ..join() }, 42),
+        ("owns something", Beat { owned: Some(of(&[0])), ..join() }, 42),
+        ("assignor", Beat { assignor: Some("foo".into()), ..join() }, 112),
+        ("pattern", Beat { regex: Some("[".into()), ..join() }, 128),
+        ("epoch", beat("m", -5), 42),
+        ("static leave without instance", beat("m", -2), 42),
+        ("no such group", beat("m", 3), 69),
+        ("leaves no group", beat("m", -1), 69),
+    ] {
+        assert_eq!(rig.code(beat), code, "{case}");
+    }
+    assert!(rig.records.is_empty() && rig.machine.live.is_empty(), "nothing is left of it");
+    // v0: the coordinator makes the id.
+    let old = Beat { makes_its_id: false, member_id: String::new(), ..join() };
+    assert_eq!(rig.beat(old).expect("joined").member_id, "fresh-m");
+    assert_eq!(rig.code(beat("y", 1)), 25);
+    assert_eq!(rig.code(beat("y", -1)), 25);
+}
+
+#[test]
+fn a_member_that_leaves_gives_its_partitions_to_the_others() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    rig.beaten(joining("b", &["t"]));
+    let left = rig.beat(beat("a", -1)).expect("left");
+    assert_eq!((left.epoch, left.assignment), (-1, None));
+    assert_eq!(rig.consumer_state(), "Assigning");
+    assert_eq!(rig.beaten(beat("b", 2)), (3, Some(of(&[0, 1, 2]))));
+    assert_eq!(rig.code(beat("a", -1)), 25);
+    rig.beaten(beat("b", -1));
+    assert_eq!(rig.consumer_state(), "Empty");
+    assert_eq!(rig.code(beat("b", 3)), 25, "the group is there, it is not");
+    assert!(rig.machine.live.is_empty(), "nobody is watched");
+}
+
+#[test]
+fn a_silent_member_is_removed_and_a_slow_one_too() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    rig.beaten(joining("b", &["t"]));
+    rig.beaten(beat("a", 1));
+    // It was asked to give up a partition and only says that it lives.
+    for _ in 0..3 {
+        rig.advance(19_000);
+        assert_eq!(rig.code(beat("a", 1)), 0);
+        assert_eq!(rig.code(beat("b", 2)), 0);
+    }
+    rig.advance(3_000);
+    assert_eq!(rig.code(beat("a", 1)), 25, "its rebalance timeout is over");
+    assert_eq!(rig.beaten(beat("b", 2)), (3, Some(of(&[0, 1, 2]))));
+    rig.advance(44_999);
+    assert_eq!(rig.code(beat("b", 3)), 0);
+    rig.advance(45_001);
+    assert_eq!(rig.code(beat("b", 3)), 25, "its session is over");
+    assert_eq!(rig.consumer_state(), "Empty");
+}
+
+#[test]
+fn static_members_keep_their_partitions_while_they_are_away() {
+    let mut rig = Rig::three();
+    let join = |id| with_instance(joining(id, &["t"]), "i");
+    assert_eq!(rig.beaten(join("a")), (1, Some(of(&[0, 1, 2]))));
+    assert_eq!(rig.code(join("b")), 111, "it is in use");
+    assert_eq!(rig.code(with_instance(beat("b", 1), "i")), 82);
+    assert_eq!(rig.beaten(with_instance(beat("a", -2), "i")), (-2, None));
+    assert_eq!(rig.code(with_instance(beat("a", 1), "i")), 110, "it is away");
+    rig.advance(20_000);
+    assert_eq!(rig.beaten(join("b")), (1, Some(of(&[0, 1, 2]))), "in the same epoch: nobody else was told");
+    assert_eq!(rig.code(with_instance(beat("a", 1), "i")), 82);
+    assert_eq!(rig.code(with_instance(beat("a", -1), "i")), 82);
+    // It may come back under its own id too.
+    assert_eq!(rig.beaten(with_instance(beat("b", -2), "i")), (-2, None));
+    assert_eq!(rig.beaten(join("b")).1, Some(of(&[0, 1, 2])));
+    // Away for longer than its session: gone.
+    rig.beaten(with_instance(beat("b", -2), "i"));
+    rig.advance(45_000);
+    assert_eq!(rig.consumer_state(), "Empty");
+    // -1 is a leave for good.
+    rig.beaten(join("c"));
+    rig.beaten(with_instance(beat("c", -1), "i"));
+    assert_eq!(rig.consumer_state(), "Empty");
+}
+
+#[test]
+fn topics_and_patterns_are_followed_and_splits_are_not() {
+    let mut rig = Rig::three();
+    let join = Beat { regex: Some("t.*".into()), ..joining("a", &["u"]) };
+    assert_eq!(rig.beaten(join), (1, Some(of(&[0, 1, 2]))));
+    // A split: another version of the catalog, the same topics.
+    rig.catalog = topics_at(2, &[(1, "t", 3, &[0, 1])]);
+    assert_eq!(rig.beaten(beat("a", 1)), (1, None));
+    assert_eq!((rig.image().epoch, rig.consumer_state()), (1, "Stable"));
+    // Topics come: by name and by pattern.
+    rig.catalog =
+        topics_at(3, &[(1, "t", 3, &[0, 1]), (2, "u", 1, &[0]), (3, "tt", 1, &[0]), (4, "v", 1, &[0])]);
+    let all = parts(&[(1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]);
+    assert_eq!(rig.beaten(beat("a", 1)), (2, Some(all)));
+    // Partitions are added, a topic goes.
+    rig.catalog = topics_at(4, &[(1, "t", 4, &[0, 1]), (2, "u", 1, &[0])]);
+    let told = rig.beaten(Beat { owned: Some(of(&[0, 1, 2])), ..beat("a", 2) });
+    assert_eq!(told, (3, Some(parts(&[(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]))));
+    // The pattern is taken back, the names change.
+    let other = Beat { regex: Some(String::new()), topics: Some(vec!["u".into()]), ..beat("a", 3) };
+    assert_eq!(rig.beaten(other), (3, Some(parts(&[(2, 0)]))), "to be given up first");
+    let owned = Beat { owned: Some(parts(&[(2, 0)])), ..beat("a", 3) };
+    assert_eq!(rig.beaten(owned), (4, None));
+    assert_eq!(rig.code(Beat { regex: Some("(".into()), ..beat("a", 4) }), 128);
+}
+
+#[test]
+fn epochs_targets_and_owners_survive_a_restart() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    rig.beaten(joining("b", &["t"]));
+    rig.beaten(beat("a", 1));
+    let before = rig.image().clone();
+    rig.restart();
+    assert_eq!(rig.image(), &before);
+    assert_eq!(rig.beaten(beat("b", 2)), (2, None), "nothing is computed anew");
+    // Times begin afresh: that of giving up, too.
+    rig.advance(44_000);
+    assert_eq!(rig.code(beat("a", 1)), 0);
+    rig.advance(16_500);
+    assert_eq!(rig.code(beat("a", 1)), 25);
+}
+
+#[test]
+fn the_assignor_that_most_ask_for_is_used() {
+    let mut rig = Rig::three();
+    let ask =
+        |id, assignor: Option<&str>| Beat { assignor: assignor.map(str::to_owned), ..joining(id, &["t"]) };
+    rig.beaten(ask("a", None));
+    let name = |rig: &mut Rig| match rig.ask(Ask::DescribeConsumers { group: "g".into() }) {
+        Answer::DescribeConsumers(Ok(described)) => described.assignor,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(name(&mut rig), "range-scoped");
+    rig.beaten(ask("b", Some("range")));
+    assert_eq!(name(&mut rig), "range");
+    rig.beaten(ask("c", Some("uniform")));
+    rig.beaten(ask("d", Some("uniform")));
+    assert_eq!(name(&mut rig), "uniform");
+}
+
+#[test]
+fn commits_and_reads_are_of_the_members_epoch() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    assert_eq!(rig.commit_as("a", 1, 5), Ok(()));
+    assert_eq!(rig.commit_as("a", 0, 6), Err(GroupError::StaleMemberEpoch));
+    assert_eq!(rig.commit_as("a", 2, 6), Err(GroupError::StaleMemberEpoch));
+    assert_eq!(rig.commit_as("x", 1, 6), Err(GroupError::UnknownMember));
+    assert_eq!(rig.commit_as("", -1, 6), Err(GroupError::UnknownMember), "the group has members");
+    let read = |rig: &mut Rig, reader: Option<(&str, i32)>| {
+        let reader = reader.map(|(id, epoch)| (id.to_owned(), epoch));
+        match rig.ask(Ask::Offsets { group: "g".into(), keys: None, reader }) {
+            Answer::Offsets(answer) => answer.map(|all| all[0].1.as_ref().map(|p| p.offset)),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(&mut rig, None), Ok(Some(5)));
+    assert_eq!(read(&mut rig, Some(("a", 1))), Ok(Some(5)));
+    assert_eq!(read(&mut rig, Some(("a", 2))), Err(GroupError::StaleMemberEpoch));
+    assert_eq!(read(&mut rig, Some(("x", 1))), Err(GroupError::UnknownMember));
+    rig.beaten(beat("a", -1));
+    assert_eq!(rig.commit_as("", -1, 7), Ok(()), "nobody is in it: tools may");
+    assert_eq!(read(&mut rig, None), Ok(Some(7)));
+}
+
+#[test]
+fn a_full_group_takes_nobody_and_lets_its_own_come_back() {
+    let mut rig = Rig::new(Settings { consumer_members_max: 1, ..Settings::default() });
+    rig.catalog = topics_at(1, &[(1, "t", 3, &[0])]);
+    rig.beaten(with_instance(joining("a", &["t"]), "i"));
+    assert_eq!(rig.code(joining("b", &["t"])), 81);
+    rig.beaten(with_instance(beat("a", -2), "i"));
+    assert_eq!(rig.code(with_instance(joining("c", &["t"]), "i")), 0);
+}
+
+#[test]
+fn groups_are_of_one_type_for_every_tool() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    assert_eq!(rig.ask(Ask::Describe { group: "g".into() }), Answer::Describe(Err(Absent::OtherType)));
+    let Answer::List(listed) = rig.ask(Ask::List) else { panic!() };
+    let row = (listed[0].state, listed[0].group_type, listed[0].protocol_type.as_str());
+    assert_eq!((listed.len(), row), (1, ("Stable", GroupType::Consumer, "consumer")));
+    assert_eq!(rig.ask(Ask::Delete { group: "g".into() }), Answer::Delete(Err(GroupError::NonEmptyGroup)));
+    let keys = vec![((topic(1), 0), "t".to_owned()), ((topic(2), 0), "u".to_owned())];
+    let deleted = rig.ask(Ask::DeleteOffsets { group: "g".into(), keys });
+    assert_eq!(deleted, Answer::DeleteOffsets(Ok(vec![Err(GroupError::SubscribedToTopic), Ok(())])));
+    rig.beaten(beat("a", -1));
+    assert_eq!(rig.ask(Ask::Delete { group: "g".into() }), Answer::Delete(Ok(())));
+    let describe = Ask::DescribeConsumers { group: "g".into() };
+    assert_eq!(rig.ask(describe), Answer::DescribeConsumers(Err(Absent::NotFound)));
+    assert!(rig.machine.stored.is_empty() && rig.machine.consumers.groups.is_empty());
+}
+
+#[test]
+fn offsets_expire_once_nobody_reads_their_topic() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    assert_eq!(rig.commit_as("a", 1, 5), Ok(()));
+    let week_ms = 7 * 24 * 3600 * 1000;
+    for _ in 0..(week_ms / 40_000 + 2) {
+        rig.now.mono_ms += 40_000;
+        rig.now.wall_ms += 40_000;
+        assert_eq!(rig.code(beat("a", 1)), 0);
+    }
+    rig.ask(Ask::Sweep);
+    assert_eq!(rig.machine.stored["g"].offsets.len(), 1, "it is read");
+    rig.beaten(beat("a", -1));
+    rig.advance(week_ms - 1);
+    rig.ask(Ask::Sweep);
+    assert_eq!(rig.machine.stored["g"].offsets.len(), 1, "the time counts from when the group became empty");
+    rig.advance(1);
+    rig.ask(Ask::Sweep);
+    assert!(rig.machine.stored.is_empty() && rig.machine.consumers.groups.is_empty());
+}
+
+#[test]
+fn configs_of_a_group_hold_at_once_and_outlive_it() {
+    let mut rig = Rig::three();
+    let configure = |rig: &mut Rig, name: &str, value: Option<&str>| {
+        let changes = vec![(name.to_owned(), value.map(str::to_owned))];
+        match rig.ask(Ask::Configure { group: "g".into(), changes, validate_only: false }) {
+            Answer::Configure(answer) => answer.is_ok(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(configure(&mut rig, "consumer.session.timeout.ms", Some("6000")));
+    assert!(configure(&mut rig, "consumer.heartbeat.interval.ms", Some("700")));
+    for (name, value) in
+        [("consumer.session.timeout.ms", "x"), ("consumer.session.timeout.ms", "-1"), ("no", "1")]
+    {
+        assert!(!configure(&mut rig, name, Some(value)), "{name} {value}");
+    }
+    let joined = rig.beat(joining("a", &["t"])).expect("joined");
+    assert_eq!(joined.heartbeat_interval_ms, 700);
+    rig.advance(6_000);
+    assert_eq!(rig.consumer_state(), "Empty");
+    assert_eq!(rig.ask(Ask::Delete { group: "g".into() }), Answer::Delete(Ok(())));
+    rig.restart();
+    let Answer::Configs(configs) = rig.ask(Ask::Configs { group: "g".into() }) else { panic!() };
+    assert_eq!(configs.len(), 2);
+    assert!(configure(&mut rig, "consumer.heartbeat.interval.ms", None));
+    let joined = rig.beat(joining("a", &["t"])).expect("joined");
+    assert_eq!(joined.heartbeat_interval_ms, 500);
+}
+
+/// A subscription as cooperative clients send it.
+pub(super) fn subscribing(topics: &[&str], owned: &[(String, Vec<i32>)]) -> Blob {
+    let mut bytes = vec![0, 1];
+    bytes.extend((topics.len() as i32).to_be_bytes());
+    for name in topics {
+        bytes.extend((name.len() as i16).to_be_bytes());
+        bytes.extend(name.as_bytes());
+    }
+    bytes.extend((-1i32).to_be_bytes());
+    // From here on as in an assignment, without its version and user data.
+    let encoded = subscription::encode_assignment(1, owned).0;
+    bytes.extend(&encoded[2..encoded.len() - 4]);
+    Blob(bytes.into())
+}
+
+pub(super) fn classic_join(id: &str, owned: &[i32]) -> Join {
+    let owned = if owned.is_empty() { vec![] } else { vec![("t".to_owned(), owned.to_vec())] };
+    Join {
+        group: "g".into(),
+        member_id: id.into(),
+        fresh_id: format!("fresh-{id}"),
+        protocol_type: "consumer".into(),
+        info: MemberInfo {
+            protocols: vec![("cooperative-sticky".into(), subscribing(&["t"], &owned))],
+            ..info()
+        },
+        requires_known_id: false,
+        may_skip_assignment: true,
+    }
+}
+
+impl Rig {
+    fn join_classic(&mut self, join: Join) -> Result<Joined, JoinRefused> {
+        match self.ask(Ask::Join(join)) {
+            Answer::Join(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn sync_classic(&mut self, id: &str, generation: i32) -> Result<Vec<i32>, GroupError> {
+        let caller = Caller { group: "g".into(), member_id: id.into(), instance_id: None, generation };
+        let sync = Sync { caller, protocol_type: None, protocol: None, assignments: vec![] };
+        match self.ask(Ask::Sync(sync)) {
+            Answer::Sync(answer) => answer.map(|synced| {
+                let topics = subscription::assignment(&synced.assignment.0).expect("an assignment");
+                topics.into_iter().flat_map(|(_, partitions)| partitions).collect()
+            }),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn heartbeat_classic(&mut self, id: &str, generation: i32) -> Result<(), GroupError> {
+        let caller = Caller { group: "g".into(), member_id: id.into(), instance_id: None, generation };
+        match self.ask(Ask::Heartbeat(caller)) {
+            Answer::Heartbeat(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A classic group of one, which has all of topic `t`.
+    fn classic_of_one(&mut self) -> Joined {
+        let joined = self.join_classic(classic_join("", &[])).expect("joined");
+        let all = subscription::encode_assignment(1, &[("t".to_owned(), vec![0, 1, 2])]);
+        let caller = Caller {
+            group: "g".into(),
+            member_id: joined.member_id.clone(),
+            instance_id: None,
+            generation: joined.generation,
+        };
+        let assignments = vec![(joined.member_id.clone(), all)];
+        let synced = self.ask(Ask::Sync(Sync { caller, protocol_type: None, protocol: None, assignments }));
+        assert!(matches!(synced, Answer::Sync(Ok(_))), "{synced:?}");
+        joined
+    }
+}
+
+#[test]
+fn a_classic_group_is_upgraded_when_a_consumer_joins_and_downgraded_when_it_leaves() {
+    let mut rig = Rig::three();
+    let joined = rig.classic_of_one();
+    let id = joined.member_id.clone();
+    assert_eq!(rig.beaten(joining("m", &["t"])), (2, Some(of(&[]))), "the old member has it all still");
+    assert_eq!(rig.consumer_state(), "Reconciling");
+    assert_eq!(rig.ask(Ask::Describe { group: "g".into() }), Answer::Describe(Err(Absent::OtherType)));
+
+    // The classic member hears that it has to join again, is told what to keep, gives up the rest, and joins again.
+    assert_eq!(rig.heartbeat_classic(&id, 1), Err(GroupError::RebalanceInProgress));
+    let again = rig.join_classic(classic_join(&id, &[0, 1, 2])).expect("joined");
+    assert_eq!((again.generation, again.leader.as_str(), again.members.len()), (1, "", 0));
+    assert_eq!(rig.sync_classic(&id, 1), Ok(vec![0, 1]));
+    assert_eq!(rig.heartbeat_classic(&id, 1), Err(GroupError::RebalanceInProgress), "to say that it is done");
+    assert_eq!(rig.join_classic(classic_join(&id, &[0, 1])).expect("joined").generation, 2);
+    assert_eq!(rig.sync_classic(&id, 2), Ok(vec![0, 1]));
+    assert_eq!(rig.heartbeat_classic(&id, 2), Ok(()));
+    assert_eq!(rig.beaten(beat("m", 2)), (2, Some(of(&[2]))));
+    assert_eq!(rig.consumer_state(), "Stable");
+    assert_eq!(rig.sync_classic(&id, 1), Err(GroupError::IllegalGeneration));
+    assert_eq!(
+        rig.sync_classic("m", 2),
+        Err(GroupError::UnknownMember),
+        "it does not speak the classic protocol"
+    );
+    assert_eq!(rig.commit_as(&id, 2, 9), Ok(()));
+    assert_eq!(rig.commit_as(&id, 1, 9), Err(GroupError::IllegalGeneration));
+
+    // Back: the classic member is asked to join again, and leads.
+    rig.beaten(beat("m", -1));
+    assert!(!rig.machine.consumers.groups.contains_key("g"));
+    assert_eq!(rig.heartbeat_classic(&id, 2), Err(GroupError::RebalanceInProgress));
+    let alone = rig.join_classic(classic_join(&id, &[0, 1])).expect("joined");
+    assert_eq!((alone.generation, alone.leader.as_str(), alone.members.len()), (3, id.as_str(), 1));
+}
+
+#[test]
+fn whoever_waits_for_a_generation_when_the_group_is_upgraded_joins_again() {
+    let mut rig = Rig::three();
+    let joined = rig.classic_of_one();
+    let waits = rig.send(Ask::Join(Join { fresh_id: "second".into(), ..classic_join("", &[]) }));
+    assert_eq!(rig.beaten(joining("m", &["t"])).0, 2);
+    let refused = match rig.take_answer(waits) {
+        Some(Answer::Join(Err(refused))) => refused,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused.error, GroupError::RebalanceInProgress);
+    assert_eq!(rig.image().members.len(), 3);
+    let again = rig.join_classic(classic_join(&refused.member_id, &[])).expect("joined");
+    assert_eq!(again.generation, 2);
+    // What it may have once the first member has given it up.
+    assert_eq!(rig.sync_classic(&refused.member_id, 2), Ok(vec![]));
+    assert_eq!(rig.heartbeat_classic(&refused.member_id, 2), Ok(()), "it waits");
+    assert_eq!(rig.join_classic(classic_join(&joined.member_id, &[0, 1, 2])).expect("joined").generation, 1);
+    assert_eq!(rig.sync_classic(&joined.member_id, 1).map(|p| p.len()), Ok(1));
+    let kept = rig.image().members[&joined.member_id].current.assigned[&topic(1)]
+        .iter()
+        .copied()
+        .collect::<Vec<_>>();
+    rig.join_classic(classic_join(&joined.member_id, &kept)).expect("joined");
+    assert_eq!(
+        rig.heartbeat_classic(&refused.member_id, 2),
+        Err(GroupError::RebalanceInProgress),
+        "it is free"
+    );
+    rig.join_classic(classic_join(&refused.member_id, &[])).expect("joined");
+    assert_eq!(rig.sync_classic(&refused.member_id, 2).map(|p| p.len()), Ok(1));
+}
+
+#[test]
+fn classic_members_of_a_consumer_group_are_given_up_when_they_do_not_come_back() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("m", &["t"]));
+    let joined = rig.join_classic(Join { requires_known_id: true, ..classic_join("", &[]) });
+    let id = joined.expect_err("first its id").member_id;
+    let joined = rig.join_classic(classic_join(&id, &[])).expect("joined");
+    assert_eq!(joined.generation, 2);
+    assert_eq!(rig.join_classic(classic_join("nobody", &[])).expect_err("unknown").error.code(), 25);
+    let other = Join { protocol_type: "connect".into(), ..classic_join("", &[]) };
+    assert_eq!(rig.join_classic(other).expect_err("no consumer").error.code(), 23);
+    // It never asks for its assignment.
+    for _ in 0..8 {
+        rig.advance(8_000);
+        rig.code(beat("m", 1));
+        let _ = rig.heartbeat_classic(&id, 2);
+    }
+    assert_eq!(rig.heartbeat_classic(&id, 2), Err(GroupError::UnknownMember));
+    assert_eq!(rig.image().members.len(), 1);
+}
+
+#[test]
+fn a_group_that_is_no_consumers_group_is_not_upgraded() {
+    let mut rig = Rig::three();
+    let connect = Join {
+        protocol_type: "connect".into(),
+        info: MemberInfo { protocols: vec![("compatible".into(), blob("?"))], ..info() },
+        ..classic_join("", &[])
+    };
+    rig.join_classic(connect).expect("joined");
+    assert_eq!(rig.code(joining("m", &["t"])), 69);
+    let malformed = Join {
+        group: "h".into(),
+        info: MemberInfo { protocols: vec![("range".into(), blob("?"))], ..info() },
+        ..classic_join("", &[])
+    };
+    rig.join_classic(malformed).expect("joined");
+    assert_eq!(rig.code(Beat { group: "h".into(), ..joining("m", &["t"]) }), 69);
+}
+
+#[test]
+fn an_empty_group_takes_the_type_of_who_joins_it() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("m", &["t"]));
+    rig.beaten(beat("m", -1));
+    assert_eq!(rig.consumer_state(), "Empty");
+    let joined = rig.classic_of_one();
+    assert!(joined.generation > 1, "numbers go on: {}", joined.generation);
+    assert!(!rig.machine.consumers.groups.contains_key("g"));
+    let leave = Ask::Leave {
+        group: "g".into(),
+        members: vec![Leaver { member_id: joined.member_id.clone(), instance_id: None }],
+    };
+    assert_eq!(rig.ask(leave), Answer::Leave(Ok(vec![Ok(())])));
+    let before = rig.machine.stored["g"].group.generation;
+    let (epoch, assignment) = rig.beaten(joining("m", &["t"]));
+    assert!(epoch > before);
+    assert_eq!(assignment, Some(of(&[0, 1, 2])));
+}
+
+#[test]
+fn a_static_member_changes_its_protocol_by_a_restart() {
+    let mut rig = Rig::three();
+    let instance =
+        |join: Join| Join { info: MemberInfo { instance_id: Some("i".into()), ..join.info.clone() }, ..join };
+    let classic = rig.join_classic(instance(classic_join("", &[]))).expect("joined");
+    // It restarts as a consumer: no leave is needed, and its partitions are its own.
+    let (epoch, assignment) = rig.beaten(with_instance(joining("m", &["t"]), "i"));
+    assert_eq!(assignment, Some(of(&[0, 1, 2])));
+    assert!(epoch > classic.generation);
+    assert_eq!(rig.image().members.len(), 1);
+    // And back: the last consumer is replaced, the group is a classic one again.
+    let back = rig.join_classic(instance(classic_join("", &[]))).expect("joined");
+    assert!(!rig.machine.consumers.groups.contains_key("g"));
+    assert_eq!((back.leader.clone(), back.members.len()), (back.member_id.clone(), 1));
+    assert!(back.generation > epoch);
+}
