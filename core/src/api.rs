@@ -17,7 +17,10 @@ pub use crate::range::primary::Batch as AppendBatch;
 /// What of transactions a reader wants to see.
 pub use crate::range::read::Isolation;
 
+use crate::config::dynamic::DynamicConfigs;
+use crate::config::topic::TopicConfig;
 use crate::control::state::OperationKind;
+use crate::drive::expr;
 use crate::error::{AppendError, ReadFailure, ReshardError, TopicError, TopicPartition};
 use crate::types::{NodeId, Offset, Partition, RangeId, Span, TopicId};
 use bytes::Bytes;
@@ -36,6 +39,8 @@ pub struct TopicView {
     pub partitions: i32,
     /// Configs that were set explicitly.
     pub configs: Arc<BTreeMap<String, String>>,
+    /// What holds: these over what nodes have for topics that do not say.
+    pub config: Arc<TopicConfig>,
     /// Hidden from clients.
     pub internal: bool,
     /// The replication factor that its creator asked for.
@@ -62,24 +67,9 @@ pub struct RangeView {
 }
 
 impl TopicView {
-    /// What a topic would be, for a request that only checks.
-    pub(crate) fn preview(
-        id: TopicId,
-        partitions: i32,
-        replication_factor: i16,
-        drive: DriveExpr,
-    ) -> TopicView {
-        TopicView {
-            id,
-            name: "".into(),
-            partitions,
-            configs: Arc::default(),
-            internal: false,
-            replication_factor,
-            drive,
-            ranges: Arc::from([]),
-            version: 0,
-        }
+    /// Copies that a record has when it is acknowledged: those of its drive, or those that its creator was promised.
+    pub fn copies(&self) -> usize {
+        expr::copies(&self.drive).max(usize::try_from(self.replication_factor).unwrap_or(1))
     }
 
     /// Leader and leader epoch of a partition; `None` outside of the topic.
@@ -100,6 +90,8 @@ pub struct Catalog {
     pub by_name: BTreeMap<Arc<str>, Arc<TopicView>>,
     /// By id.
     pub by_id: HashMap<TopicId, Arc<TopicView>>,
+    /// Settings that were changed while this node runs.
+    pub dynamic: Arc<DynamicConfigs>,
 }
 
 /// This node and its peers.
@@ -308,6 +300,17 @@ impl Api {
         self.node.alter_topic_configs(topic, changes, validate_only).await
     }
 
+    /// Sets (`Some`) and takes back (`None`) settings that are looked at while nodes run, by Kafka's names: of `node`, or of
+    /// all nodes, where they have none of their own. With `validate_only` nothing changes.
+    pub async fn alter_node_configs(
+        &self,
+        node: Option<NodeId>,
+        changes: Vec<(String, Option<String>)>,
+        validate_only: bool,
+    ) -> Result<(), TopicError> {
+        self.node.alter_node_configs(node, changes, validate_only).await
+    }
+
     /// A producer id that was never given out, with epoch 0.
     pub async fn new_producer_id(&self) -> Result<i64, TopicError> {
         self.node.new_producer_id().await
@@ -433,6 +436,16 @@ impl Api {
     /// Wakes when something readable or a changed layout appears in one of the partitions after this call.
     pub fn watch(&self, partitions: &[TopicPartition]) -> Watch {
         Watch { inner: self.node.watch(partitions) }
+    }
+
+    /// Who keeps the control state, and how far it is.
+    pub fn control_voter(&self) -> ControlVoter {
+        self.node.control_voter()
+    }
+
+    /// The data directories, with what they hold of the partitions of the topics that `wanted` names.
+    pub async fn log_dirs(&self, wanted: impl Fn(TopicId) -> bool + Send) -> Vec<LogDir> {
+        self.node.log_dirs(wanted).await
     }
 
     /// Bytes and ranges for operators.
@@ -581,6 +594,32 @@ pub struct ReshardPlan {
     pub closes: Vec<u32>,
     /// Partitions of the ranges that it would make.
     pub creates: Vec<Span>,
+}
+
+/// A node that keeps the control state.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ControlVoter {
+    /// Which start of the node it is.
+    pub generation: u64,
+    /// The disk that the state lies on.
+    pub disk: uuid::Uuid,
+    /// Changes of the state so far.
+    pub version: u64,
+}
+
+/// One data directory: what Kafka calls a log directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogDir {
+    /// Absolute path.
+    pub path: String,
+    /// Why it takes no writes until the node starts again.
+    pub dead: Option<String>,
+    /// Size of its file system.
+    pub total_bytes: Option<u64>,
+    /// What of that may still be taken.
+    pub usable_bytes: Option<u64>,
+    /// Payload bytes of partitions, as far as retention holds them: a stripe or a copy as what lies here.
+    pub partitions: BTreeMap<(TopicId, Partition), u64>,
 }
 
 /// One range, for operators.

@@ -9,6 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages as m;
 use rangeway_core::api::batch::{BATCH_HEAD_LEN, BatchHead, CRC_FROM, set_crc};
 use rangeway_core::api::crc32c;
+use rangeway_core::config::topic::Compression;
 
 /// Largest frame that the connection takes, bytes.
 const FRAME_MAX: usize = 1 << 16;
@@ -97,13 +98,32 @@ fn decoded(request: &Decoded) {
         21 DeleteRecordsRequest,
         22 InitProducerIdRequest,
         23 OffsetForLeaderEpochRequest,
+        29 DescribeAclsRequest,
+        30 CreateAclsRequest,
+        31 DeleteAclsRequest,
         32 DescribeConfigsRequest,
         33 AlterConfigsRequest,
+        34 AlterReplicaLogDirsRequest,
+        35 DescribeLogDirsRequest,
         37 CreatePartitionsRequest,
+        38 CreateDelegationTokenRequest,
+        39 RenewDelegationTokenRequest,
+        40 ExpireDelegationTokenRequest,
+        41 DescribeDelegationTokenRequest,
         42 DeleteGroupsRequest,
+        43 ElectLeadersRequest,
         44 IncrementalAlterConfigsRequest,
+        45 AlterPartitionReassignmentsRequest,
+        46 ListPartitionReassignmentsRequest,
         47 OffsetDeleteRequest,
+        48 DescribeClientQuotasRequest,
+        49 AlterClientQuotasRequest,
+        50 DescribeUserScramCredentialsRequest,
+        51 AlterUserScramCredentialsRequest,
+        55 DescribeQuorumRequest,
+        57 UpdateFeaturesRequest,
         60 DescribeClusterRequest,
+        74 ListConfigResourcesRequest,
         75 DescribeTopicPartitionsRequest,
     }
 }
@@ -117,8 +137,14 @@ fn produce(request: &Decoded) {
 
 fn records(bytes: Option<&Bytes>, version: i16) {
     for (keys, before_max_ms) in [(false, None), (true, Some(1000))] {
-        let rules =
-            Rules { bytes_max: FRAME_MAX, keys, broker_time: false, before_max_ms, after_max_ms: 1000 };
+        let rules = Rules {
+            bytes_max: FRAME_MAX,
+            keys,
+            broker_time: false,
+            before_max_ms,
+            after_max_ms: 1000,
+            compression: keys.then_some(Compression::Snappy),
+        };
         if let Ok((head, stored)) = batch::check(bytes, version, 0, &rules) {
             assert_eq!(stored.len(), bytes.map_or(0, Bytes::len), "a batch is stored as it came");
             assert_eq!(BatchHead::parse(&stored), Some(head), "what is answered is what is stored");

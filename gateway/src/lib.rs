@@ -16,6 +16,7 @@ pub mod fuzz;
 pub mod groups;
 pub mod handlers;
 pub mod http;
+pub mod logs;
 pub mod metrics;
 pub mod protocol;
 pub mod shared;

@@ -3,6 +3,7 @@
 use crate::connection::Budget;
 use crate::fetch::session::Sessions;
 use crate::groups::{self, Groups};
+use crate::logs::Levels;
 use crate::metrics::Metrics;
 use parking_lot::Mutex;
 use rangeway_core::api::Api;
@@ -18,8 +19,6 @@ pub struct Settings {
     pub advertised: Option<(String, u16)>,
     /// Largest frame (`socket.request.max.bytes`).
     pub frame_bytes_max: usize,
-    /// Largest batch where a topic does not say otherwise (`message.max.bytes`).
-    pub message_bytes_max: usize,
     /// Largest answer to one Fetch (`fetch.max.bytes`).
     pub fetch_bytes_max: usize,
     /// Received requests of all connections (`request.memory.bytes`).
@@ -38,6 +37,8 @@ pub struct Settings {
     pub partitions_default: i32,
     /// All settings of the node, to be shown.
     pub node: Arc<NodeConfig>,
+    /// Levels of logs, where they can be changed.
+    pub logs: Option<Arc<Levels>>,
 }
 
 impl Default for Settings {
@@ -45,7 +46,6 @@ impl Default for Settings {
         Settings {
             advertised: None,
             frame_bytes_max: 100 << 20,
-            message_bytes_max: 1_048_588,
             fetch_bytes_max: 57_671_680,
             request_memory_bytes: 128 << 20,
             connections_max: 10_000,
@@ -55,6 +55,7 @@ impl Default for Settings {
             auto_create_topics: true,
             partitions_default: 16,
             node: Arc::new(NodeConfig::default()),
+            logs: None,
         }
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Java client, then Kafka's console tools, against a broker. Usage: CLASSPATH=... suite.sh HOST:PORT
+# The Java client, Kafka's administration tools, then its console tools, against a broker. Usage: CLASSPATH=... suite.sh HOST:PORT
 set -uo pipefail
 bootstrap=${!#}
 topic=tools-$$-$RANDOM
@@ -23,6 +23,7 @@ tool() {
 }
 
 jvm Suite "$bootstrap" || failed=1
+jvm Tools "$bootstrap" || failed=1
 
 tool topics-create 'Created topic' TopicCommand --create --topic "$topic" --partitions 3 --replication-factor 1 --config retention.ms=600000
 tool topics-describe 'PartitionCount: 3' TopicCommand --describe --topic "$topic"

@@ -38,7 +38,7 @@ fn python(client: &str) {
 }
 
 #[test]
-fn the_java_client_and_its_console_tools_pass_their_lines() {
+fn the_java_client_and_kafkas_tools_pass_their_lines() {
     let libs = installed().join("java/libs");
     if !on_path("javac") || !libs.is_dir() {
         let missing = "no Java 17 with javac, or no kafka-clients".to_owned();
@@ -48,6 +48,7 @@ fn the_java_client_and_its_console_tools_pass_their_lines() {
             "apt-get install openjdk-17-jdk maven && compat-tests/install java",
         );
     }
+    suite::compile_java("Tools").unwrap();
     let class_path = suite::compile_java("Suite").unwrap();
     let mut program = Command::new("bash");
     program.arg("suite.sh").env("CLASSPATH", class_path);

@@ -1,24 +1,50 @@
-//! A node's settings as clients see them, read-only: by the names Kafka's tools ask for where there is one, else under
-//! `rangeway.`. A setting without effect says so in its documentation.
+//! A node's settings as clients see them: by the names Kafka's tools ask for where there is one, else under `rangeway.`. A
+//! setting without effect says so in its documentation. Those of [`dynamic`] can be changed while the node runs.
 
+use super::dynamic::{self, DynamicConfigs};
 use super::kind::Kind;
-use super::node::{self, NODE_KEYS, NodeConfig};
-use super::topic::{Effect, TOPIC_KEYS};
+use super::node::{NODE_KEYS, NodeConfig};
+use super::topic::{Effect, TOPIC_KEYS, TopicKey};
 use std::collections::BTreeMap;
+
+/// Where a value was set.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// For this node, while it ran.
+    Node,
+    /// For all nodes, while they ran.
+    All,
+    /// At the start.
+    Start,
+    /// Nowhere.
+    Default,
+}
 
 /// One setting as shown to clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BrokerConfig {
     /// Its name.
     pub name: String,
-    /// Its value.
-    pub value: String,
+    /// Its values: the one that holds, then those that would without it.
+    pub values: Vec<(Source, String)>,
     /// Type and bounds.
     pub kind: Kind,
-    /// Whether it is as it comes.
-    pub is_default: bool,
+    /// Whether it is as it is until the node starts anew.
+    pub read_only: bool,
     /// Meaning.
     pub documentation: String,
+}
+
+impl BrokerConfig {
+    /// The value that holds.
+    pub fn value(&self) -> &str {
+        self.values.first().map_or("", |(_, value)| value)
+    }
+
+    /// Where it was set.
+    pub fn source(&self) -> Source {
+        self.values.first().map_or(Source::Default, |(source, _)| *source)
+    }
 }
 
 /// Kafka's names of settings of the node that are not the default of a topic's.
@@ -39,79 +65,185 @@ const NAMES: &[(&str, &str)] = &[
 const TOPIC_DEFAULTS: &[&str] =
     &["message.max.bytes", "retention.bytes", "retention.ms", "segment.roll.bytes", "segment.roll.ms"];
 
+/// What is as it is, by the names of Kafka's settings for it.
+const FIXED: &[(&str, Kind, &str, &str)] = &[
+    ("delete.topic.enable", Kind::Bool, "true", "Topics can be deleted."),
+    ("fetch.max.bytes", Kind::Int { min: 1024, max: i32::MAX }, "57671680", "Largest answer to one Fetch."),
+    (
+        "group.max.session.timeout.ms",
+        Kind::Int { min: 1, max: i32::MAX },
+        "1800000",
+        "Longest session timeout of a group's member.",
+    ),
+    ("group.max.size", Kind::Int { min: 1, max: i32::MAX }, "2147483647", "Most members of a group."),
+    (
+        "group.min.session.timeout.ms",
+        Kind::Int { min: 1, max: i32::MAX },
+        "6000",
+        "Shortest session timeout of a group's member.",
+    ),
+    (
+        "offset.metadata.max.bytes",
+        Kind::Int { min: 0, max: i32::MAX },
+        "4096",
+        "Longest text that may go with a committed offset.",
+    ),
+    (
+        "offsets.retention.minutes",
+        Kind::Int { min: 1, max: i32::MAX },
+        "10080",
+        "How long offsets of a group that is empty are kept.",
+    ),
+    (
+        "offsets.topic.num.partitions",
+        Kind::Int { min: 1, max: i32::MAX },
+        "50",
+        "Partitions of the internal topic of groups.",
+    ),
+    (
+        "process.roles",
+        Kind::List(&["broker", "controller"]),
+        "broker,controller",
+        "What a node is: always both.",
+    ),
+    ("sasl.enabled.mechanisms", Kind::List(&[]), "", "No listener takes SASL."),
+];
+
+/// The values of a setting that can be changed, and of the one it is the default of: strongest first.
+fn changed(name: &str, dynamic: &DynamicConfigs) -> Vec<(Source, String)> {
+    let node = dynamic.node.get(name).map(|value| (Source::Node, value.clone()));
+    let all = dynamic.all.get(name).map(|value| (Source::All, value.clone()));
+    node.into_iter().chain(all).collect()
+}
+
+/// What nodes have for topics that do not say `key`, strongest first; never empty.
+pub fn beneath_topics(
+    key: &TopicKey,
+    config: &NodeConfig,
+    dynamic: &DynamicConfigs,
+) -> Vec<(Source, String)> {
+    let mut values = key.synonym.map(|name| changed(name, dynamic)).unwrap_or_default();
+    let (start, default) = (key.default(config), key.default(&NodeConfig::default()));
+    if start != default {
+        values.push((Source::Start, start));
+    }
+    values.push((Source::Default, default));
+    values
+}
+
 /// All settings of node `id`, by name.
-pub fn describe(id: i32, config: &NodeConfig) -> Vec<BrokerConfig> {
+pub fn describe(id: i32, config: &NodeConfig, dynamic: &DynamicConfigs) -> Vec<BrokerConfig> {
     let mut all = BTreeMap::new();
+    let mut add = |row: BrokerConfig| all.insert(row.name.clone(), row);
     for key in NODE_KEYS.iter().filter(|key| !TOPIC_DEFAULTS.contains(&key.name)) {
         let kafka = NAMES.iter().find(|(_, ours)| *ours == key.name).map(|(kafka, _)| *kafka);
         let name = kafka.map_or_else(|| format!("rangeway.{}", key.name), str::to_owned);
-        all.insert(name.clone(), row(name, key, config));
+        let mut values = changed(&name, dynamic);
+        let (start, default) = (key.value(config), key.default());
+        if start != default {
+            values.push((Source::Start, start));
+        }
+        values.push((Source::Default, default));
+        let read_only = !dynamic::is_dynamic(&name);
+        add(BrokerConfig { name, values, kind: key.kind, read_only, documentation: key.doc.to_owned() });
     }
     for key in TOPIC_KEYS {
         let Some(name) = key.synonym else { continue };
-        let (value, default) = (key.default(config), key.default(&NodeConfig::default()));
-        all.insert(
-            name.to_owned(),
-            BrokerConfig {
-                name: name.to_owned(),
-                is_default: value == default,
-                value,
-                kind: key.kind,
-                documentation: match key.effect {
-                    Effect::Used => format!("Of topics that do not say otherwise: {}", key.documentation()),
-                    Effect::StoredOnly { .. } => key.documentation(),
-                },
+        add(BrokerConfig {
+            name: name.to_owned(),
+            values: beneath_topics(key, config, dynamic),
+            kind: key.kind,
+            read_only: false,
+            documentation: match key.effect {
+                Effect::Used => format!("Of topics that do not say otherwise: {}", key.documentation()),
+                Effect::StoredOnly { .. } => key.documentation(),
             },
-        );
+        });
+    }
+    for (name, kind, value, documentation) in FIXED {
+        add(BrokerConfig {
+            name: (*name).to_owned(),
+            values: vec![(Source::Default, (*value).to_owned())],
+            kind: *kind,
+            read_only: true,
+            documentation: (*documentation).to_owned(),
+        });
     }
     for name in ["broker.id", "node.id"] {
-        all.insert(
-            name.to_owned(),
-            BrokerConfig {
-                name: name.to_owned(),
-                value: id.to_string(),
-                kind: Kind::Int { min: 0, max: i32::MAX },
-                is_default: false,
-                documentation: "Number of this node.".to_owned(),
-            },
-        );
+        add(BrokerConfig {
+            name: name.to_owned(),
+            values: vec![(Source::Start, id.to_string())],
+            kind: Kind::Int { min: 0, max: i32::MAX },
+            read_only: true,
+            documentation: "Number of this node.".to_owned(),
+        });
     }
     all.into_values().collect()
 }
 
-fn row(name: String, key: &node::NodeKey, config: &NodeConfig) -> BrokerConfig {
-    let value = key.value(config);
-    let is_default = value == key.default();
-    BrokerConfig { name, value, kind: key.kind, is_default, documentation: key.doc.to_owned() }
+/// What was set for all nodes while they ran, by name.
+pub fn describe_all(dynamic: &DynamicConfigs) -> Vec<BrokerConfig> {
+    let rows = dynamic.all.iter().map(|(name, value)| BrokerConfig {
+        name: name.clone(),
+        values: vec![(Source::All, value.clone())],
+        kind: dynamic::kind(name).unwrap_or(Kind::Text),
+        read_only: false,
+        documentation: dynamic::topic_key(name).map(TopicKey::documentation).unwrap_or_default(),
+    });
+    rows.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::node;
+
+    fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
 
     #[test]
     fn every_setting_of_the_node_is_shown_under_one_name() {
-        let shown = describe(7, &NodeConfig::default());
+        let shown = describe(7, &NodeConfig::default(), &DynamicConfigs::default());
         assert!(shown.is_sorted_by(|a, b| a.name < b.name));
         for ours in NAMES.iter().map(|(_, ours)| ours).chain(TOPIC_DEFAULTS) {
             assert!(node::find(ours).is_some(), "{ours}");
         }
+        for (name, kind, value, _) in FIXED {
+            assert_eq!(kind.check(value), Ok(()), "{name}");
+        }
         let synonyms = TOPIC_KEYS.iter().filter(|key| key.synonym.is_some()).count();
-        assert_eq!(shown.len(), NODE_KEYS.len() - TOPIC_DEFAULTS.len() + synonyms + 2);
+        assert_eq!(shown.len(), NODE_KEYS.len() - TOPIC_DEFAULTS.len() + synonyms + FIXED.len() + 2);
     }
 
     #[test]
-    fn values_are_the_nodes_and_say_whether_they_are_defaults() {
+    fn values_are_the_nodes_and_say_where_they_were_set() {
         let mut config = NodeConfig::default();
         config.set("retention.ms", "5s").unwrap();
         config.set("extent.bytes", "1MiB").unwrap();
-        let shown = describe(7, &config);
-        let find =
-            |name: &str| shown.iter().find(|row| row.name == name).map(|r| (r.value.as_str(), r.is_default));
-        assert_eq!(find("node.id"), Some(("7", false)));
-        assert_eq!(find("log.retention.ms"), Some(("5000", false)));
-        assert_eq!(find("rangeway.extent.bytes"), Some(("1048576", false)));
-        assert_eq!(find("num.partitions"), Some(("16", true)));
-        assert_eq!(find("message.max.bytes"), Some(("1048588", true)));
+        let dynamic = DynamicConfigs {
+            all: set(&[("log.retention.ms", "1"), ("max.connections", "5")]),
+            node: set(&[("log.retention.ms", "2")]),
+        };
+        let shown = describe(7, &config, &dynamic);
+        let find = |name: &str| {
+            let row = shown.iter().find(|row| row.name == name).unwrap();
+            (row.value(), row.source(), row.read_only)
+        };
+        assert_eq!(find("node.id"), ("7", Source::Start, true));
+        assert_eq!(find("rangeway.extent.bytes"), ("1048576", Source::Start, true));
+        assert_eq!(find("num.partitions"), ("16", Source::Default, true));
+        assert_eq!(find("message.max.bytes"), ("1048588", Source::Default, false));
+        assert_eq!(find("max.connections"), ("5", Source::All, false));
+        assert_eq!(find("log.retention.ms"), ("2", Source::Node, false));
+        let retention = shown.iter().find(|row| row.name == "log.retention.ms").unwrap();
+        let values: Vec<_> =
+            retention.values.iter().map(|(source, value)| (*source, value.as_str())).collect();
+        let week = "604800000";
+        let expected =
+            [(Source::Node, "2"), (Source::All, "1"), (Source::Start, "5000"), (Source::Default, week)];
+        assert_eq!(values, expected);
+        let all: Vec<String> = describe_all(&dynamic).into_iter().map(|row| row.name).collect();
+        assert_eq!(all, ["log.retention.ms", "max.connections"]);
     }
 }

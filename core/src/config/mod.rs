@@ -1,8 +1,9 @@
 //! Settings: which there are, what they may hold, what they mean. One table per kind of thing that is configured:
-//! [`node`] (a node's own), [`topic`] (a topic's, by the names Kafka's tools use), [`broker`] (a node's as clients see
-//! them). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
+//! [`node`] (a node's own), [`topic`] (a topic's, by the names Kafka's tools use), [`dynamic`] (a node's that are changed
+//! while it runs), [`broker`] (a node's as clients see them). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
 
 pub mod broker;
+pub mod dynamic;
 pub mod node;
 pub mod reshard;
 pub mod topic;
@@ -17,7 +18,7 @@ pub enum ConfigError {
     /// There is no such setting.
     #[error("Unknown {what} config name: {name}{}", hint(.nearest.as_deref()))]
     Unknown {
-        /// `topic` or `node`.
+        /// `topic`, `node` or `dynamic broker`.
         what: &'static str,
         /// The name given.
         name: String,

@@ -83,8 +83,8 @@ impl TopicKey {
             "cleanup.policy" if items(value).is_empty() => {
                 Err("An empty policy is not possible; possible is: delete".to_owned())
             }
-            "compression.type" if value.trim() != "producer" => {
-                Err("Batches are stored as the producer compressed them; possible is: producer".to_owned())
+            "compression.gzip.level" if value.trim() == "0" => {
+                Err("Value must be -1 (the codec's own default) or 1 to 9".to_owned())
             }
             "remote.storage.enable" if flag(value) == Ok(true) => {
                 Err("Tiered storage is not available; possible is: false".to_owned())
@@ -148,7 +148,6 @@ const fn millis(min: i64) -> Kind {
 
 const NO_COMPACTION: Effect = stored("there is no compaction yet");
 const NO_TIERING: Effect = stored("there is no tiered storage in Kafka's sense");
-const NO_RECOMPRESSION: Effect = stored("batches are stored as the producer compressed them");
 const ALWAYS_DURABLE: Effect = stored("every acknowledged record is on disk already");
 const NO_INDEX_FILES: Effect = stored("there are no index files");
 const NO_LEADER_COPIES: Effect = stored("there are no leader and follower copies to throttle");
@@ -162,14 +161,14 @@ const TIMESTAMP_TYPES: &[&str] = &["CreateTime", "LogAppendTime"];
 pub static TOPIC_KEYS: &[TopicKey] = &[
     key("cleanup.policy", "log.cleanup.policy", Kind::List(POLICIES), Default::Fixed("delete"), Effect::Used,
         "What becomes of old records: delete removes them by retention.ms and retention.bytes."),
-    key("compression.gzip.level", "compression.gzip.level", Kind::Int { min: -1, max: 9 }, Default::Fixed("-1"), NO_RECOMPRESSION,
-        "Level of gzip."),
-    key("compression.lz4.level", "compression.lz4.level", Kind::Int { min: 1, max: 17 }, Default::Fixed("9"), NO_RECOMPRESSION,
-        "Level of lz4."),
+    key("compression.gzip.level", "compression.gzip.level", Kind::Int { min: -1, max: 9 }, Default::Fixed("-1"), Effect::Used,
+        "Level of gzip where batches are compressed anew (compression.type); -1: the codec's own default."),
+    key("compression.lz4.level", "compression.lz4.level", Kind::Int { min: 1, max: 17 }, Default::Fixed("9"), Effect::Used,
+        "Level of lz4 where batches are compressed anew (compression.type)."),
     key("compression.type", "compression.type", Kind::Choice(CODECS), Default::Fixed("producer"), Effect::Used,
-        "How batches are stored: producer keeps them as they were sent."),
-    key("compression.zstd.level", "compression.zstd.level", Kind::Int { min: -131_072, max: 22 }, Default::Fixed("3"), NO_RECOMPRESSION,
-        "Level of zstd."),
+        "How batches are stored: producer keeps them as they were sent; otherwise a batch of another codec is compressed anew when it is taken, which costs the node its time."),
+    key("compression.zstd.level", "compression.zstd.level", Kind::Int { min: -131_072, max: 22 }, Default::Fixed("3"), Effect::Used,
+        "Level of zstd where batches are compressed anew (compression.type)."),
     key("delete.retention.ms", "log.cleaner.delete.retention.ms", millis(0), Default::Fixed("86400000"), NO_COMPACTION,
         "How long compaction keeps the marks of deleted keys."),
     key("file.delete.delay.ms", "log.segment.delete.delay.ms", millis(0), Default::Fixed("60000"),
@@ -204,7 +203,7 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
     key("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", millis(0), Default::Fixed("0"), NO_COMPACTION,
         "Shortest time a record stays uncompacted."),
     key("min.insync.replicas", "min.insync.replicas", Kind::Int { min: 1, max: i32::MAX }, Default::Fixed("1"), Effect::Used,
-        "Copies that must have a record before it is acknowledged. It raises the write quorum where the replication factor puts copies on several disks, of segments opened from here on; rangeway.drive names its own."),
+        "Copies that must have a record before it is acknowledged to a producer that asks for all (acks=all). It raises the write quorum where the replication factor puts copies on several disks, of segments opened from here on; above the replication factor, and the copies of rangeway.drive, such producers are refused."),
     key("preallocate", "log.preallocate", Kind::Bool, Default::Fixed("false"),
         stored("journal files are always preallocated"),
         "Whether files are preallocated."),
@@ -303,9 +302,24 @@ pub enum TimestampType {
     LogAppendTime,
 }
 
+/// How a topic's batches are compressed, whatever their producers did.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// At this level; -1: the codec's own default.
+    Gzip(i32),
+    /// It has no levels.
+    Snappy,
+    /// At this level.
+    Lz4(i32),
+    /// At this level.
+    Zstd(i32),
+}
+
 /// A topic's settings that have an effect, typed: its own values over the node's.
 ///
-/// `cleanup.policy` and `compression.type` can hold one value only, so they are not here.
+/// `cleanup.policy` can hold one value only, so it is not here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicConfig {
     /// Records older than this are deleted; `None`: never.
@@ -318,8 +332,10 @@ pub struct TopicConfig {
     pub segment_ms: i64,
     /// Largest batch.
     pub max_message_bytes: u32,
-    /// Copies asked for; stored, see its row.
+    /// Copies asked for, see its row.
     pub min_insync_replicas: i32,
+    /// How batches are stored; `None`: as their producers compressed them.
+    pub compression: Option<Compression>,
     /// Whose time a record carries.
     pub timestamp_type: TimestampType,
     /// How far a timestamp may lie behind the node's clock.
@@ -330,6 +346,13 @@ pub struct TopicConfig {
     pub drive: Option<DriveExpr>,
     /// Splits and merges by load.
     pub reshard: ReshardConfig,
+}
+
+impl std::default::Default for TopicConfig {
+    /// Those of a topic that says nothing, on a node that says nothing.
+    fn default() -> TopicConfig {
+        TopicConfig::new(&BTreeMap::new(), &NodeConfig::default()).expect("defaults fit their rows")
+    }
 }
 
 impl TopicConfig {
@@ -349,6 +372,16 @@ impl TopicConfig {
         let own_segment_bytes = explicit.contains_key("segment.bytes");
         let drive = explicit.get(DRIVE).map(|value| drive(value).map_err(|why| invalid(DRIVE, value, why)));
         let appended = explicit.get("message.timestamp.type").is_some_and(|t| t.trim() == "LogAppendTime");
+        let level = |name: &'static str| number(name).map(|n| i32::try_from(n).unwrap_or(-1));
+        let compression = match explicit.get("compression.type").map(|codec| codec.trim()) {
+            Some("uncompressed") => Some(Compression::None),
+            Some("gzip") => Some(Compression::Gzip(level("compression.gzip.level")?)),
+            Some("snappy") => Some(Compression::Snappy),
+            Some("lz4") => Some(Compression::Lz4(level("compression.lz4.level")?)),
+            Some("zstd") => Some(Compression::Zstd(level("compression.zstd.level")?)),
+            // Checked above: what is left is `producer`.
+            _ => None,
+        };
         Ok(TopicConfig {
             retention_ms: Some(number("retention.ms")?).filter(|ms| *ms >= 0),
             retention_bytes: u64::try_from(number("retention.bytes")?).ok(),
@@ -361,6 +394,7 @@ impl TopicConfig {
                 .unwrap_or(u32::MAX),
             min_insync_replicas: i32::try_from(fits("min.insync.replicas", i64::from(i32::MAX))?)
                 .unwrap_or(1),
+            compression,
             timestamp_type: if appended { TimestampType::LogAppendTime } else { TimestampType::CreateTime },
             timestamp_before_max_ms: number("message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: number("message.timestamp.after.max.ms")?,
@@ -477,7 +511,8 @@ mod tests {
         assert!(refused("cleanup.policy", "compact").contains("Compaction is not available yet"));
         assert!(refused("cleanup.policy", "delete,compact").contains("Compaction is not available yet"));
         assert!(refused("cleanup.policy", "").contains("possible is: delete"));
-        assert!(refused("compression.type", "zstd").contains("possible is: producer"));
+        assert!(refused("compression.type", "zip").contains("String must be one of"));
+        assert!(refused("compression.gzip.level", "0").contains("1 to 9"));
         assert!(refused("remote.storage.enable", "true").contains("not available"));
         let fine = [
             ("cleanup.policy", "delete"),
@@ -533,6 +568,19 @@ mod tests {
         assert_eq!(own.timestamp_type, TimestampType::LogAppendTime);
         assert_eq!(own.drive, Some(DriveExpr::Memory));
         assert!(TopicConfig::new(&explicit(&[("rangeway.drive", "x")]), &node).is_err());
+    }
+
+    #[test]
+    fn a_codec_has_its_level() {
+        let of = |pairs| TopicConfig::new(&explicit(pairs), &NodeConfig::default()).unwrap().compression;
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("compression.type", "producer"), ("compression.zstd.level", "5")]), None);
+        assert_eq!(of(&[("compression.type", "uncompressed")]), Some(Compression::None));
+        assert_eq!(of(&[("compression.type", "gzip")]), Some(Compression::Gzip(-1)));
+        assert_eq!(of(&[("compression.type", "snappy")]), Some(Compression::Snappy));
+        assert_eq!(of(&[("compression.type", "lz4")]), Some(Compression::Lz4(9)));
+        let own = of(&[("compression.type", "zstd"), ("compression.zstd.level", "-5")]);
+        assert_eq!(own, Some(Compression::Zstd(-5)));
     }
 
     #[test]

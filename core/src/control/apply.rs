@@ -24,6 +24,8 @@ pub enum Delta {
     Node(NodeId),
     /// An operation.
     Operation(OperationId),
+    /// Settings of a node, or of all.
+    NodeConfigs(Option<NodeId>),
 }
 
 impl State {
@@ -45,6 +47,7 @@ impl State {
             Command::BeginReshard(begin) => self.begin_reshard(begin),
             Command::Reshard(reshard) => self.reshard(reshard),
             Command::AbortReshard(abort) => self.abort_reshard(abort),
+            Command::AlterNodeConfigs(alter) => self.alter_node_configs(alter),
         }?;
         self.counters.version += 1;
         Ok(done)
@@ -186,6 +189,23 @@ impl State {
         }
         topic.version += 1;
         Ok((Reply::Done, vec![Delta::Topic(alter.topic)]))
+    }
+
+    fn alter_node_configs(&mut self, alter: &AlterNodeConfigs) -> Result<(Reply, Vec<Delta>), Refusal> {
+        let mut configs = self.node_configs.get(&alter.node).cloned().unwrap_or_default();
+        for (name, value) in &alter.changes {
+            match value {
+                Some(value) => configs.insert(name.clone(), value.clone()),
+                None => configs.remove(name),
+            };
+        }
+        check_configs(&configs)?;
+        let all = Arc::make_mut(&mut self.node_configs);
+        match configs.is_empty() {
+            true => all.remove(&alter.node),
+            false => all.insert(alter.node, configs),
+        };
+        Ok((Reply::Done, vec![Delta::NodeConfigs(alter.node)]))
     }
 
     fn extend(&mut self, extend: &Extend) -> Result<(Reply, Vec<Delta>), Refusal> {
@@ -472,7 +492,7 @@ fn check_partitions(got: i32, min: i32) -> Result<(), Refusal> {
 }
 
 fn check_configs(configs: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    check_bounds("explicit configs of a topic", configs.len() as u64, 0, CONFIGS_MAX as u64)?;
+    check_bounds("explicit configs", configs.len() as u64, 0, CONFIGS_MAX as u64)?;
     let longest = configs.iter().map(|(name, value)| name.len().max(value.len())).max().unwrap_or(0);
     check_bounds("bytes of a config", longest as u64, 0, CONFIG_BYTES_MAX as u64)
 }

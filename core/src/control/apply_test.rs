@@ -642,6 +642,7 @@ fn command_numbers_stay() {
             sealed: vec![],
             now,
         }),
+        Command::AlterNodeConfigs(AlterNodeConfigs { node: None, changes: BTreeMap::new() }),
     ];
     for (number, command) in commands.iter().enumerate() {
         let bytes = postcard::to_allocvec(command).expect("encodes");
@@ -662,8 +663,53 @@ fn rows_of_version_1_stay_as_they_are() {
     assert_eq!(row(super::Delta::Topic(topic)), TOPIC_V1);
     assert_eq!(row(super::Delta::Range(topic, RangeId(0))), RANGE_V1);
     assert_eq!(row(super::Delta::Node(NodeId(1))), NODE_V1);
+    applied(&mut state, set_of(Some(NodeId(1)), &[("a", Some("1")), ("b", Some("22"))]));
+    assert_eq!(
+        hex(rows::value(&state, &super::Delta::NodeConfigs(Some(NodeId(1))))
+            .expect("encodes")
+            .expect("there")),
+        NODE_CONFIGS_V1
+    );
 }
 
+fn set_of(node: Option<NodeId>, changes: &[(&str, Option<&str>)]) -> Command {
+    let changes = changes.iter().map(|(name, value)| ((*name).to_owned(), value.map(str::to_owned)));
+    Command::AlterNodeConfigs(AlterNodeConfigs { node, changes: changes.collect() })
+}
+
+#[test]
+fn settings_of_nodes_are_kept_by_node_and_gone_when_empty() {
+    let mut state = State::default();
+    let of = |state: &State, node| {
+        let configs = state.node_configs.get(&node).cloned().unwrap_or_default();
+        configs.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+    };
+    applied(&mut state, set_of(None, &[("a", Some("1")), ("b", Some("2"))]));
+    applied(&mut state, set_of(Some(NodeId(1)), &[("a", Some("3"))]));
+    applied(&mut state, set_of(None, &[("b", None), ("never.set", None)]));
+    assert_eq!(
+        (of(&state, None), of(&state, Some(NodeId(1)))),
+        (vec!["a=1".to_owned()], vec!["a=3".to_owned()])
+    );
+    let rows = |state: &State| {
+        let mut loader = Loader::default();
+        for node in [None, Some(NodeId(1))] {
+            let delta = super::Delta::NodeConfigs(node);
+            if let Some(value) = rows::value(state, &delta).expect("encodes") {
+                loader.row(&rows::key(&delta), &value).expect("reads");
+            }
+        }
+        loader.finish().expect("loads").node_configs
+    };
+    assert_eq!(rows(&state), state.node_configs);
+    applied(&mut state, set_of(None, &[("a", None)]));
+    assert_eq!(state.node_configs.keys().collect::<Vec<_>>(), [&Some(NodeId(1))]);
+    assert_eq!(rows(&state), state.node_configs);
+    let long = "x".repeat(CONFIG_BYTES_MAX + 1);
+    assert!(state.apply(&set_of(None, &[("a", Some(&long))])).is_err());
+}
+
+const NODE_CONFIGS_V1: &str = "0143ea60c402016101310162023232";
 const COUNTERS_V1: &str = "019589eb4b030300";
 const TOPIC_V1: &str = "01e9e6ca1c1000000000000000000000000000000001066f726465727308000002000200020000";
 const RANGE_V1: &str =

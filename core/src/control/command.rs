@@ -16,7 +16,7 @@ pub const PARTITIONS_MAX: i32 = 1_000_000;
 pub const NEW_RANGES_MAX: u32 = 10_000;
 /// Longest topic name, in bytes.
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;
-/// Most explicit configs of a topic.
+/// Most explicit configs of a topic, and of a node.
 pub const CONFIGS_MAX: usize = 256;
 /// Longest value of a config, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 32 * 1024;
@@ -75,6 +75,17 @@ pub enum Command {
     Reshard(Reshard),
     /// Gives a running operation up; its ranges are active again and writable. Answer: [`Reply::Operation`].
     AbortReshard(AbortReshard),
+    /// Changes settings of nodes that are looked at while they run.
+    AlterNodeConfigs(AlterNodeConfigs),
+}
+
+/// See [`Command::AlterNodeConfigs`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlterNodeConfigs {
+    /// The node; `None`: all nodes, where they have no value of their own.
+    pub node: Option<NodeId>,
+    /// Values to set (`Some`), already validated, or to give up (`None`); others stay.
+    pub changes: BTreeMap<String, Option<String>>,
 }
 
 /// See [`Command::BeginReshard`].

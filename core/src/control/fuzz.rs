@@ -4,7 +4,7 @@ use super::Delta;
 use super::rows::{COUNTERS, Loader, decode, key};
 use super::state::{Node, Operation, Range, Topic};
 use crate::codec::crc32c;
-use crate::types::{LogletId, TopicId};
+use crate::types::{LogletId, NodeId, TopicId};
 use uuid::Uuid;
 
 /// Rows, each {kind, length, value}; the keys are those that the values stand under. What loads keeps its invariants.
@@ -17,7 +17,7 @@ pub fn rows(data: &[u8]) {
     while let Some((&[kind, len], after)) = rest.split_first_chunk() {
         let (value, after) = after.split_at(usize::from(len).min(after.len()));
         let row = mended(value);
-        let key = match kind % 8 {
+        let key = match kind % 9 {
             0 => COUNTERS.to_vec(),
             1 => {
                 topic = decode::<Topic>(&row).map_or(topic, |t| t.id);
@@ -28,6 +28,7 @@ pub fn rows(data: &[u8]) {
             4 => key(&Delta::Name("name".to_owned())),
             5 => decode::<Node>(&row).map_or(vec![b'm'], |n| key(&Delta::Node(n.id))),
             6 => decode::<Operation>(&row).map_or(vec![b'o'], |o| key(&Delta::Operation(o.id))),
+            7 => key(&Delta::NodeConfigs(Some(NodeId(i32::from(len))))),
             _ => value.to_vec(),
         };
         // What is wrong with one row is said, and the next one is read.
@@ -56,7 +57,6 @@ mod tests {
     use super::super::state::State;
     use super::*;
     use crate::testing::fuzz::smoke;
-    use crate::types::NodeId;
 
     #[test]
     fn any_rows_are_read_without_panic() {

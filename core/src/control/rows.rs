@@ -72,6 +72,10 @@ pub(super) fn key(delta: &Delta) -> Vec<u8> {
             key.push(b'o');
             key.extend_from_slice(id.as_bytes());
         }
+        Delta::NodeConfigs(node) => {
+            key.push(b'g');
+            key.extend(node.iter().flat_map(|node| node.0.to_be_bytes()));
+        }
     }
     key
 }
@@ -88,6 +92,7 @@ pub(super) fn value(state: &State, delta: &Delta) -> Result<Option<Vec<u8>>, Str
         Delta::Name(name) => row(state.name_tombstones.get(name)),
         Delta::Node(node) => row(state.nodes.get(node)),
         Delta::Operation(id) => row(state.operations.get(id)),
+        Delta::NodeConfigs(node) => row(state.node_configs.get(node)),
     }
 }
 
@@ -140,6 +145,10 @@ impl Loader {
                 let operation: Operation = decode(value)?;
                 check_key(operation.id == uuid(id)?)?;
                 Arc::make_mut(&mut state.operations).insert(operation.id, operation);
+            }
+            b'g' => {
+                let node = if id.is_empty() { None } else { Some(NodeId(i32::from_be_bytes(fixed(id)?))) };
+                Arc::make_mut(&mut state.node_configs).insert(node, decode(value)?);
             }
             _ => return Err("unknown kind".to_owned()),
         }

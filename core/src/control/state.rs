@@ -30,6 +30,8 @@ pub struct State {
     pub nodes: Arc<BTreeMap<NodeId, Node>>,
     /// Operations under way or done.
     pub operations: Arc<BTreeMap<OperationId, Operation>>,
+    /// Settings that were changed while nodes ran, by Kafka's names: of one node, or (`None`) of all. Nothing is empty.
+    pub node_configs: Arc<BTreeMap<Option<NodeId>, BTreeMap<String, String>>>,
 }
 
 /// Numbers that only grow.

@@ -297,6 +297,19 @@ pub fn disks_needed(expr: &DriveExpr) -> usize {
     }
 }
 
+/// Copies that an entry has at least once it is acknowledged, memory counted as one.
+pub fn copies(expr: &DriveExpr) -> usize {
+    match expr {
+        DriveExpr::Memory | DriveExpr::Disk => 1,
+        DriveExpr::Quorum { children, write } => {
+            let mut each: Vec<usize> = children.iter().map(copies).collect();
+            each.sort_unstable();
+            each.iter().take(usize::from(*write)).sum()
+        }
+        DriveExpr::Striped { children } => children.iter().map(copies).min().unwrap_or(0),
+    }
+}
+
 fn check_bounds(expr: &DriveExpr, depth: usize) -> Result<(), PlaceError> {
     if depth > DEPTH_MAX {
         return Err(PlaceError::Bounds(format!("more than {DEPTH_MAX} levels")));
@@ -512,6 +525,20 @@ mod tests {
                 }
             })
         })
+    }
+
+    #[test]
+    fn an_acknowledged_entry_has_so_many_copies() {
+        for (expr, n) in [
+            ("memory", 1),
+            ("disk", 1),
+            ("quorum(3, write=2)", 2),
+            ("quorum(write=2, disk, quorum(3, write=3), memory)", 2),
+            ("striped(4, quorum(2, write=2))", 2),
+            ("striped(disk, quorum(2, write=2))", 1),
+        ] {
+            assert_eq!(copies(&expr.parse().unwrap()), n, "{expr}");
+        }
     }
 
     proptest! {

@@ -5,8 +5,10 @@
 mod append;
 mod balance;
 mod catalog;
+mod configs;
 mod follow;
 mod lineage;
+mod log_dirs;
 mod maintain;
 mod range_stats;
 mod read;
@@ -27,7 +29,8 @@ mod damage_test;
 #[cfg(test)]
 mod tests;
 
-use crate::api::{Api, Catalog, ClusterView, Metric};
+use crate::api::{Api, Catalog, ClusterView, ControlVoter, Metric};
+use crate::config::dynamic::DynamicConfigs;
 use crate::config::node::NodeConfig;
 use crate::control::{self, Store};
 use crate::env::Clock;
@@ -164,6 +167,8 @@ pub(crate) struct Inner {
     segments: lineage::OpenSegments,
     topics: ArcSwap<HashMap<TopicId, Arc<TopicRuntime>>>,
     catalog: ArcSwap<Catalog>,
+    /// Settings that were changed while nodes run; changed under the layout lock.
+    pub(super) dynamic: ArcSwap<DynamicConfigs>,
     /// One change of the layout at a time.
     pub(super) layout: tokio::sync::Mutex<()>,
     producer_ids: Mutex<std::ops::Range<i64>>,
@@ -209,6 +214,15 @@ impl Inner {
             cluster_id: self.cluster_id.clone(),
             node: self.primary.node,
             nodes: vec![(self.primary.node, self.options.rack.clone())],
+        }
+    }
+
+    /// This node: it keeps the control state alone, on its first disk.
+    pub(crate) fn control_voter(&self) -> ControlVoter {
+        ControlVoter {
+            generation: self.primary.generation.0,
+            disk: self.storage.disks().first().map_or(uuid::Uuid::nil(), |disk| disk.disk_id().0),
+            version: self.control.read().counters.version,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Start and stop of a node: disks, control state, then every range sealed, folded and opened again in one commit.
 
+use super::configs;
 use super::storage::Storage;
 use super::topic::TopicRuntime;
 use super::topics::{epochs, owner, stamping};
@@ -67,7 +68,9 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         (Err(error), _) => return Err(error.into()),
     };
     let memory = MemoryStore::new().map_err(|e| StartError::Data(format!("memory drive: {e}")))?;
+    let dynamic = configs::dynamic_of(&control.read(), node);
     let inner = Arc::new(Inner {
+        dynamic: arc_swap::ArcSwap::from_pointee(dynamic),
         cluster_id: cluster_id.to_string(),
         primary: Primary { node, generation },
         control,
@@ -378,7 +381,7 @@ impl Inner {
     }
 
     fn config_of(&self, topic: &Topic) -> Result<TopicConfig, StartError> {
-        TopicConfig::new(&topic.configs, &self.options.config)
+        self.topic_config(&topic.configs)
             .map_err(|e| StartError::Data(format!("topic '{}': {e}", topic.name)))
     }
 

@@ -37,6 +37,11 @@ impl Storage {
         &self.disks
     }
 
+    /// Where the disks are, in their order.
+    pub(super) fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
     /// Builds a segment's drive tree over this node's leaves.
     pub(super) fn open(&self, loglet: LogletId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError> {
         drive::build(spec, loglet, &mut |leaf, spec| self.leaf(leaf, spec))

@@ -5,9 +5,7 @@ use super::topic::TopicRuntime;
 use crate::api::{NewTopic, TopicView};
 use crate::config::ConfigError;
 use crate::config::topic::{self, TopicConfig};
-use crate::control::command::{
-    AlterConfigs, Command, CreatePartitions, CreateTopic, DriveChange, NewSegment, Refusal, Reply,
-};
+use crate::control::command::{Command, CreatePartitions, CreateTopic, NewSegment, Refusal, Reply};
 use crate::control::state::{Range, State, Topic};
 use crate::control::{ControlError, propose_one};
 use crate::drive::expr;
@@ -39,12 +37,12 @@ impl Inner {
                 "replication factor {replication_factor} is larger than the number of nodes, 1"
             )));
         }
-        topic::check(&new.configs).map_err(invalid_config)?;
         let drive = own_drive(&new.configs)?;
         let layout = self.layout.lock().await;
+        let config = self.topic_config(&new.configs).map_err(invalid_config)?;
         let state = self.control.read();
         let seed = LogletId(state.counters.next_loglet);
-        let expression = self.drive_for(drive.as_ref(), replication_factor, &new.configs);
+        let expression = self.drive_for(drive.as_ref(), replication_factor, config.min_insync_replicas);
         let segment = self.new_segment(&expression, seed)?;
         let ranges = u32::try_from(partitions.max(1))
             .unwrap_or(1)
@@ -63,15 +61,22 @@ impl Inner {
         };
         let id = command.id;
         if new.validate_only {
-            return would_apply(&state, &Command::CreateTopic(command)).map(|()| {
-                let mut view = TopicView::preview(id, partitions, replication_factor, expression);
-                view.internal = new.internal;
-                Arc::new(view)
-            });
+            would_apply(&state, &Command::CreateTopic(command.clone()))?;
+            return Ok(Arc::new(TopicView {
+                id,
+                name: command.name.as_str().into(),
+                partitions,
+                configs: Arc::new(command.configs),
+                config: Arc::new(config),
+                internal: command.internal,
+                replication_factor,
+                drive: expression,
+                ranges: Arc::from([]),
+                version: 0,
+            }));
         }
         propose_one(&*self.control, Command::CreateTopic(command)).await.map_err(control_error)?;
         let topic = self.control.read().topics.get(&id).cloned().ok_or(TopicError::Unknown)?;
-        let config = TopicConfig::new(&topic.configs, &self.options.config).map_err(invalid_config)?;
         let ranges = self.open_new_ranges(&topic, &config, topic.live_ranges().map(|r| r.id).collect())?;
         let runtime = TopicRuntime::new(id, topic.name.as_str().into(), config, ranges);
         let runtime = Arc::new(runtime);
@@ -133,46 +138,6 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) async fn alter_topic_configs(
-        &self,
-        id: TopicId,
-        changes: Vec<(String, Option<String>)>,
-        validate_only: bool,
-    ) -> Result<(), TopicError> {
-        let _layout = self.layout.lock().await;
-        let state = self.control.read();
-        let topic = state.topics.get(&id).ok_or(TopicError::Unknown)?;
-        let mut configs = topic.configs.clone();
-        for (name, value) in &changes {
-            match value {
-                Some(value) => configs.insert(name.clone(), value.clone()),
-                None => configs.remove(name),
-            };
-        }
-        topic::check(&configs).map_err(invalid_config)?;
-        let drive = own_drive(&configs)?;
-        if let Some(expression) = &drive {
-            self.new_segment(expression, LogletId(state.counters.next_loglet))?;
-        }
-        let command = Command::AlterConfigs(AlterConfigs {
-            topic: id,
-            version: Some(topic.version),
-            changes: changes.into_iter().collect::<BTreeMap<_, _>>(),
-            drive: drive.map_or(DriveChange::Clear, DriveChange::Set),
-        });
-        if validate_only {
-            return would_apply(&state, &command);
-        }
-        propose_one(&*self.control, command).await.map_err(control_error)?;
-        let config = TopicConfig::new(&configs, &self.options.config).map_err(invalid_config)?;
-        if let Some(runtime) = self.topic(id) {
-            runtime.ranges().iter().for_each(|range| range.set_stamping(stamping(&config)));
-            runtime.config.store(Arc::new(config));
-        }
-        self.refresh_catalog();
-        Ok(())
-    }
-
     pub(crate) async fn new_producer_id(&self) -> Result<i64, TopicError> {
         loop {
             if let Some(id) = self.producer_ids.lock().next() {
@@ -192,16 +157,13 @@ impl Inner {
 
     /// The drive expression of a topic's next segment.
     pub(super) fn drive_of(&self, topic: &Topic) -> DriveExpr {
-        self.drive_for(topic.drive.as_ref(), topic.replication_factor, &topic.configs)
+        // What was stored is valid, or the start would have refused it.
+        let in_sync = self.topic_config(&topic.configs).map_or(1, |config| config.min_insync_replicas);
+        self.drive_for(topic.drive.as_ref(), topic.replication_factor, in_sync)
     }
 
     /// A given expression wins; else the node's; else copies on as many disks as asked for and there are.
-    fn drive_for(
-        &self,
-        own: Option<&DriveExpr>,
-        replication_factor: i16,
-        configs: &BTreeMap<String, String>,
-    ) -> DriveExpr {
+    fn drive_for(&self, own: Option<&DriveExpr>, replication_factor: i16, in_sync: i32) -> DriveExpr {
         let node = &self.options.config.drive;
         if let Some(expression) = own.or((*node != DriveExpr::Disk).then_some(node)) {
             return expression.clone();
@@ -210,8 +172,7 @@ impl Inner {
         if copies < 2 {
             return DriveExpr::Disk;
         }
-        let in_sync: usize = configs.get("min.insync.replicas").and_then(|v| v.parse().ok()).unwrap_or(1);
-        let write = in_sync.max(copies / 2 + 1).min(copies);
+        let write = usize::try_from(in_sync).unwrap_or(1).max(copies / 2 + 1).min(copies);
         DriveExpr::Quorum {
             children: vec![DriveExpr::Disk; copies],
             write: u8::try_from(write).unwrap_or(u8::MAX),
@@ -303,11 +264,11 @@ pub(super) fn stamping(config: &TopicConfig) -> Stamping {
     Stamping { log_append_time: config.timestamp_type == topic::TimestampType::LogAppendTime }
 }
 
-fn invalid_config(error: ConfigError) -> TopicError {
+pub(super) fn invalid_config(error: ConfigError) -> TopicError {
     TopicError::InvalidConfig(error.to_string())
 }
 
-fn own_drive(configs: &BTreeMap<String, String>) -> Result<Option<DriveExpr>, TopicError> {
+pub(super) fn own_drive(configs: &BTreeMap<String, String>) -> Result<Option<DriveExpr>, TopicError> {
     match configs.get("rangeway.drive").map(String::as_str) {
         None | Some("") => Ok(None),
         Some(text) => {
@@ -324,7 +285,7 @@ pub(super) fn control_error(error: ControlError) -> TopicError {
 }
 
 /// What a command would be answered, on a copy of the state.
-fn would_apply(state: &State, command: &Command) -> Result<(), TopicError> {
+pub(super) fn would_apply(state: &State, command: &Command) -> Result<(), TopicError> {
     State::clone(state).apply(command).map(|_| ()).map_err(topic_error)
 }
 

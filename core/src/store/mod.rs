@@ -525,6 +525,13 @@ impl DiskStore {
         }
     }
 
+    /// Bytes of the file system that holds the directory, and how many of them may still be taken; `None` when it does not
+    /// say.
+    pub fn space(&self) -> Option<(u64, u64)> {
+        let total = room::disk_bytes(&self.inner.dir).ok()?;
+        Some((total, self.inner.free_space().ok()?))
+    }
+
     /// What is known to be damaged: (leaf, drive-local address, what), the first two where they are known. Found when the
     /// directory was opened, or by a read since; gone with its segment.
     pub fn damage(&self) -> Vec<(Option<LeafId>, Option<u64>, String)> {

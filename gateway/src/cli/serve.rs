@@ -9,6 +9,7 @@ use crate::config::layers::{self, Origin, Setting};
 use crate::config::{self, Loaded, LogFormat, Program};
 use crate::connection;
 use crate::http::{self, HttpState};
+use crate::logs::{Apply, Levels};
 use crate::shared::{Settings, Shared};
 use clap::Args;
 use rangeway_core::node::{Node, NodeOptions, StartError};
@@ -82,8 +83,8 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     if !args.data.is_empty() {
         loaded.program.data = args.data;
     }
-    start_logs(&loaded.program)?;
-    runtime()?.block_on(serve(loaded))
+    let levels = start_logs(&loaded.program)?;
+    runtime()?.block_on(serve(loaded, levels))
 }
 
 /// All settings, weakest first.
@@ -116,24 +117,36 @@ fn gather(args: &ServeArgs) -> Result<Vec<Setting>, Failure> {
     Ok(settings)
 }
 
-fn start_logs(program: &Program) -> Result<(), Failure> {
+fn start_logs(program: &Program) -> Result<Levels, Failure> {
     logs(program.log_filter.as_deref(), "info", program.log_format)
 }
 
-/// Logs to standard error what `filter` lets pass, else `RUST_LOG`, else the level `otherwise`.
-pub(super) fn logs(filter: Option<&str>, otherwise: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = match (filter, std::env::var("RUST_LOG")) {
-        (Some(filter), _) => EnvFilter::try_new(filter),
-        (None, Ok(filter)) if !filter.is_empty() => EnvFilter::try_new(filter),
-        (None, _) => EnvFilter::try_new(otherwise),
-    }
-    .map_err(|e| Failure::usage("invalid_config", format!("log filter: {e}")))?;
+/// Logs to standard error what `filter` lets pass, else `RUST_LOG`, else the level `otherwise`; what that is can be changed.
+pub(super) fn logs(filter: Option<&str>, otherwise: &str, format: LogFormat) -> Result<Levels, Failure> {
+    let base = match (filter, std::env::var("RUST_LOG")) {
+        (Some(filter), _) => filter.to_owned(),
+        (None, Ok(filter)) if !filter.is_empty() => filter,
+        (None, _) => otherwise.to_owned(),
+    };
+    let filter = EnvFilter::try_new(&base)
+        .map_err(|e| Failure::usage("invalid_config", format!("log filter: {e}")))?;
     let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
-    match format {
-        LogFormat::Json => logs.json().init(),
-        LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-    }
-    Ok(())
+    let apply: Apply = match format {
+        LogFormat::Json => {
+            let logs = logs.json().with_filter_reloading();
+            let handle = logs.reload_handle();
+            logs.init();
+            Box::new(move |filter| handle.reload(filter).map_err(|e| e.to_string()))
+        }
+        LogFormat::Text => {
+            let logs =
+                logs.with_ansi(std::io::stderr().is_terminal()).with_target(false).with_filter_reloading();
+            let handle = logs.reload_handle();
+            logs.init();
+            Box::new(move |filter| handle.reload(filter).map_err(|e| e.to_string()))
+        }
+    };
+    Ok(Levels::new(base, apply))
 }
 
 /// One worker thread on one or two processors, else one less than there are: the disk thread and the kernel's network
@@ -148,7 +161,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|e| Failure::failed("runtime", format!("cannot start the async runtime: {e}")))
 }
 
-async fn serve(loaded: Loaded) -> Result<(), Failure> {
+async fn serve(loaded: Loaded, levels: Levels) -> Result<(), Failure> {
     let program = &loaded.program;
     let mut signals = Signals::listen()?;
     let kafka = bind("kafka", &program.kafka, Reach::Anywhere).await?;
@@ -172,7 +185,8 @@ async fn serve(loaded: Loaded) -> Result<(), Failure> {
     for line in node.api().blocked() {
         tracing::error!("blocked: {line}");
     }
-    let shared = Shared::new(node.api(), settings(&loaded));
+    let settings = Settings { logs: Some(Arc::new(levels)), ..settings(&loaded) };
+    let shared = Shared::new(node.api(), settings);
     let metrics = shared.metrics.clone();
     state.count(Box::new(move || http::metrics::kafka(&metrics)));
     let stop_kafka = CancellationToken::new();
@@ -241,7 +255,6 @@ pub(super) fn settings(loaded: &Loaded) -> Settings {
     Settings {
         advertised: loaded.program.advertised.clone(),
         frame_bytes_max: node.request_max_bytes as usize,
-        message_bytes_max: node.message_max_bytes as usize,
         request_memory_bytes: usize::try_from(node.request_memory_bytes).unwrap_or(usize::MAX),
         connections_max: node.connections_max as usize,
         connection_idle: millis(node.connections_idle_ms),

@@ -31,6 +31,10 @@ pub trait Service: Send + Sync + 'static {
     fn call(&self, request: Decoded, connection: &Arc<ConnectionInfo>) -> Work<Result<Answer, Close>>;
     /// What the operator set.
     fn settings(&self) -> &Settings;
+    /// Connections at once; may be set anew while the node runs.
+    fn connections_max(&self) -> usize {
+        self.settings().connections_max
+    }
     /// Where to count.
     fn metrics(&self) -> &Metrics;
     /// Memory of requests.
@@ -57,6 +61,10 @@ impl Service for Shared {
 
     fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    fn connections_max(&self) -> usize {
+        self.api.catalog().dynamic.connections_max().unwrap_or(self.settings.connections_max)
     }
 
     fn metrics(&self) -> &Metrics {
@@ -102,8 +110,9 @@ pub async fn serve<S: Service>(
         failures.over();
         let metrics = service.metrics();
         metrics.accepted.fetch_add(1, Relaxed);
-        if metrics.connections.load(Relaxed) >= service.settings().connections_max as u64 {
-            tracing::warn!(%peer, limit = service.settings().connections_max, "connection refused: too many");
+        let limit = service.connections_max();
+        if metrics.connections.load(Relaxed) >= limit as u64 {
+            tracing::warn!(%peer, limit, "connection refused: too many");
             metrics.count_closed("too_many");
             continue;
         }

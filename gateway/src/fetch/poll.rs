@@ -7,7 +7,7 @@ use super::session::{TopicKey, Wanted};
 use crate::protocol::errors;
 use crate::vpartition;
 use kafka_protocol::ResponseError;
-use rangeway_core::api::{Api, Catalog, Isolation, PartitionRead, ReadFrom};
+use rangeway_core::api::{Api, Catalog, Isolation, PartitionRead, ReadFrom, TopicView};
 use rangeway_core::error::TopicPartition;
 use rangeway_core::types::NodeId;
 use std::time::{Duration, Instant};
@@ -43,20 +43,23 @@ pub enum Outcome {
     Error(ResponseError),
 }
 
-/// Finds and checks one wanted partition; `allowed` says whether the principal may read the topic.
+/// Says why a topic may not be read by who asks, if that is so.
+pub type Refuse<'a> = dyn Fn(&TopicView) -> Option<ResponseError> + Sync + 'a;
+
+/// Finds and checks one wanted partition.
 fn resolve(
     wanted: &Wanted,
     catalog: &Catalog,
     node: NodeId,
-    allowed: &dyn Fn(&str) -> bool,
+    refuse: &Refuse<'_>,
 ) -> Result<TopicPartition, ResponseError> {
     let (topic, unknown) = match &wanted.topic {
         TopicKey::Name(name) => (vpartition::by_name(catalog, name), ResponseError::UnknownTopicOrPartition),
         TopicKey::Id(id) => (vpartition::by_id(catalog, *id), ResponseError::UnknownTopicId),
     };
     let topic = topic.ok_or(unknown)?;
-    if !allowed(&topic.name) {
-        return Err(ResponseError::TopicAuthorizationFailed);
+    if let Some(code) = refuse(topic) {
+        return Err(code);
     }
     vpartition::led_here(topic, wanted.partition, wanted.current_leader_epoch, node)
 }
@@ -88,12 +91,12 @@ pub async fn poll(
     node: NodeId,
     wanted: &[Wanted],
     limits: Limits,
-    allowed: &(dyn Fn(&str) -> bool + Sync),
+    refuse: &Refuse<'_>,
 ) -> Vec<Outcome> {
     let deadline = Instant::now() + limits.max_wait;
     let mut watch = None;
     loop {
-        let round = Round::read(api, node, wanted, limits, allowed).await;
+        let round = Round::read(api, node, wanted, limits, refuse).await;
         if round.readable.is_empty()
             || round.urgent
             || round.bytes >= limits.min_bytes
@@ -121,13 +124,7 @@ struct Round {
 }
 
 impl Round {
-    async fn read(
-        api: &Api,
-        node: NodeId,
-        wanted: &[Wanted],
-        limits: Limits,
-        allowed: &(dyn Fn(&str) -> bool + Sync),
-    ) -> Round {
+    async fn read(api: &Api, node: NodeId, wanted: &[Wanted], limits: Limits, refuse: &Refuse<'_>) -> Round {
         let mut round = Round {
             outcomes: Vec::with_capacity(wanted.len()),
             readable: Vec::new(),
@@ -138,7 +135,7 @@ impl Round {
         let mut rows = Vec::with_capacity(wanted.len());
         let catalog = api.catalog();
         for (row, want) in wanted.iter().enumerate() {
-            let found = resolve(want, &catalog, node, allowed);
+            let found = resolve(want, &catalog, node, refuse);
             let at = match found {
                 Ok(at) => at,
                 Err(code) => {

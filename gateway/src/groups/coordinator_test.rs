@@ -321,6 +321,7 @@ pub(super) fn topics_at(version: u64, topics: &[(u8, &str, i32, &[i32])]) -> Arc
             name: Arc::from(*name),
             partitions: *partitions,
             configs: Arc::default(),
+            config: Arc::default(),
             internal: false,
             version: 1,
             replication_factor: 1,

@@ -4,8 +4,8 @@
 //! must not change where records are stored.
 
 use super::Context;
+use super::config_changes::{Changes, Target, all_dynamic, apply, target};
 use super::configs::{Named, Refused, answered, no_duplicates};
-use super::incremental_alter_configs::{alterable, apply};
 use crate::protocol::dispatch::Close;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
@@ -42,16 +42,25 @@ async fn replace(
     resource: &AlterConfigsResource,
     validate_only: bool,
 ) -> Result<(), Refused> {
-    let topic = alterable(context, resource.resource_type, &resource.resource_name)?;
-    let changes = changes(&topic.configs, &resource.configs)?;
-    apply(context, &topic, changes, validate_only).await
+    let target = target(context, resource.resource_type, &resource.resource_name)?;
+    let changes = match &target {
+        Target::Topic(topic) => changes(&topic.configs, &resource.configs)?,
+        Target::Nodes(node) => {
+            all_dynamic(context, resource.configs.iter().map(|config| config.name.as_str()))?;
+            let catalog = context.api.catalog();
+            let present = if node.is_some() { &catalog.dynamic.node } else { &catalog.dynamic.all };
+            changes(present, &resource.configs)?
+        }
+        Target::Loggers => {
+            let why = "log levels are changed one by one (IncrementalAlterConfigs)";
+            return Err((ResponseError::InvalidRequest, why.to_owned()));
+        }
+    };
+    apply(context, target, changes, validate_only).await
 }
 
 /// Sets all that are named, takes back all others.
-fn changes(
-    present: &BTreeMap<String, String>,
-    asked: &[AlterableConfig],
-) -> Result<Vec<(String, Option<String>)>, Refused> {
+fn changes(present: &BTreeMap<String, String>, asked: &[AlterableConfig]) -> Result<Changes, Refused> {
     no_duplicates(asked.iter().map(|config| config.name.as_str()))?;
     let mut changes: BTreeMap<String, Option<String>> =
         present.keys().filter(|key| !key.starts_with(OWN)).map(|key| (key.clone(), None)).collect();

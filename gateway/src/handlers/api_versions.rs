@@ -11,10 +11,19 @@ use kafka_protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatu
 use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use kafka_protocol::protocol::StrBytes;
 
-/// `metadata.version` of the Kafka release whose behaviour is matched (4.1).
-const METADATA_VERSION: i16 = 27;
-/// Lowest `metadata.version` that Kafka 4 can run with.
-const METADATA_VERSION_MIN: i16 = 7;
+/// One feature (KIP-584): what clients and tools may count on.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Feature {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Lowest level that the program could run with. 0 is hidden from version 3, which cannot say it.
+    pub(super) min: i16,
+    /// The level that holds, which is the highest there is.
+    pub(super) level: i16,
+}
+
+/// All of them, by name. `metadata.version` is that of the Kafka release whose behaviour is matched (4.1).
+pub(super) const FEATURES: &[Feature] = &[Feature { name: "metadata.version", min: 7, level: 27 }];
 
 /// Answers the table.
 pub async fn handle(context: Context, request: ApiVersionsRequest) -> Result<ApiVersionsResponse, Close> {
@@ -47,21 +56,22 @@ pub(crate) fn respond(
     if version < 3 {
         return response;
     }
-    let name = StrBytes::from_static_str("metadata.version");
+    let supported = FEATURES.iter().filter(|feature| version >= 4 || feature.min > 0).map(|feature| {
+        SupportedFeatureKey::default()
+            .with_name(StrBytes::from_static_str(feature.name))
+            .with_min_version(feature.min)
+            .with_max_version(feature.level)
+    });
+    let finalized = FEATURES.iter().map(|feature| {
+        FinalizedFeatureKey::default()
+            .with_name(StrBytes::from_static_str(feature.name))
+            .with_min_version_level(feature.level)
+            .with_max_version_level(feature.level)
+    });
     response
-        .with_supported_features(vec![
-            SupportedFeatureKey::default()
-                .with_name(name.clone())
-                .with_min_version(METADATA_VERSION_MIN)
-                .with_max_version(METADATA_VERSION),
-        ])
+        .with_supported_features(supported.collect())
         .with_finalized_features_epoch(0)
-        .with_finalized_features(vec![
-            FinalizedFeatureKey::default()
-                .with_name(name)
-                .with_min_version_level(METADATA_VERSION)
-                .with_max_version_level(METADATA_VERSION),
-        ])
+        .with_finalized_features(finalized.collect())
 }
 
 /// Letters, digits, dots and dashes, starting and ending with a letter or digit.

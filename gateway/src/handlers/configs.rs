@@ -1,6 +1,7 @@
 //! Configs as clients see them: value, source, type, synonyms, documentation. Owns Kafka's numbers for sources and
 //! types; the tables themselves are core's.
 
+use crate::logs::Levels;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_topics_response::CreatableTopicConfigs;
 use kafka_protocol::messages::describe_configs_response::{
@@ -8,8 +9,10 @@ use kafka_protocol::messages::describe_configs_response::{
 };
 use kafka_protocol::protocol::StrBytes;
 use rangeway_core::api::TopicView;
+use rangeway_core::config::broker::{self, BrokerConfig, Source};
+use rangeway_core::config::dynamic::DynamicConfigs;
 use rangeway_core::config::topic::{DRIVE, TOPIC_KEYS, TopicKey};
-use rangeway_core::config::{Kind, broker, node::NodeConfig};
+use rangeway_core::config::{Kind, node::NodeConfig};
 use std::collections::{HashMap, HashSet};
 
 /// Resource type of topics.
@@ -26,7 +29,27 @@ pub(super) const GROUP: i8 = 32;
 /// Where a value comes from, in Kafka's numbers.
 const SOURCE_TOPIC: i8 = 1;
 const SOURCE_STATIC_BROKER: i8 = 4;
-const SOURCE_DEFAULT: i8 = 5;
+
+fn number(source: Source) -> i8 {
+    const DYNAMIC_BROKER: i8 = 2;
+    const DYNAMIC_DEFAULT_BROKER: i8 = 3;
+    const DEFAULT: i8 = 5;
+    match source {
+        Source::Node => DYNAMIC_BROKER,
+        Source::All => DYNAMIC_DEFAULT_BROKER,
+        Source::Start => SOURCE_STATIC_BROKER,
+        Source::Default => DEFAULT,
+    }
+}
+
+/// What nodes have for topics that do not say otherwise.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Nodes<'a> {
+    /// Set at the start.
+    pub(super) config: &'a NodeConfig,
+    /// Set since.
+    pub(super) dynamic: &'a DynamicConfigs,
+}
 
 /// What a row of DescribeConfigs shows beside its value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -87,55 +110,48 @@ pub(super) fn answered(outcome: Result<(), Refused>) -> (i16, Option<StrBytes>) 
 /// All settings of a topic, by name.
 pub(super) fn topic_rows(
     topic: &TopicView,
-    node: &NodeConfig,
+    nodes: Nodes<'_>,
     shown: Shown,
 ) -> Vec<DescribeConfigsResourceResult> {
-    TOPIC_KEYS.iter().map(|key| topic_row(key, topic, node, shown)).collect()
+    TOPIC_KEYS.iter().map(|key| topic_row(key, topic, nodes, shown)).collect()
 }
 
 fn topic_row(
     key: &TopicKey,
     topic: &TopicView,
-    node: &NodeConfig,
+    nodes: Nodes<'_>,
     shown: Shown,
 ) -> DescribeConfigsResourceResult {
-    let (value, source) = effective(key, topic, node);
+    let (value, source) = effective(key, topic, nodes);
     DescribeConfigsResourceResult::default()
         .with_name(StrBytes::from_static_str(key.name))
         .with_value(Some(StrBytes::from_string(value)))
         .with_read_only(false)
         .with_config_source(source)
         .with_is_sensitive(false)
-        .with_synonyms(if shown.synonyms { topic_synonyms(key, topic, node) } else { Vec::new() })
+        .with_synonyms(if shown.synonyms { topic_synonyms(key, topic, nodes) } else { Vec::new() })
         .with_config_type(type_number(key.kind))
         .with_documentation(shown.documentation.then(|| StrBytes::from_string(key.documentation())))
 }
 
 /// The value that holds, and its source. A topic without an expression of its own shows the one its segments get.
-fn effective(key: &TopicKey, topic: &TopicView, node: &NodeConfig) -> (String, i8) {
-    match topic.configs.get(key.name) {
-        Some(value) => (value.clone(), SOURCE_TOPIC),
-        None if key.name == DRIVE => (topic.drive.to_string(), node_source(key, node)),
-        None => (key.default(node), node_source(key, node)),
+pub(super) fn effective(key: &TopicKey, topic: &TopicView, nodes: Nodes<'_>) -> (String, i8) {
+    if let Some(value) = topic.configs.get(key.name) {
+        return (value.clone(), SOURCE_TOPIC);
     }
+    let beneath = broker::beneath_topics(key, nodes.config, nodes.dynamic);
+    let (source, value) = beneath.into_iter().next().unwrap_or((Source::Default, String::new()));
+    let value = if key.name == DRIVE { topic.drive.to_string() } else { value };
+    (value, number(source))
 }
 
-fn node_source(key: &TopicKey, node: &NodeConfig) -> i8 {
-    if key.default(node) == key.default(&NodeConfig::default()) {
-        SOURCE_DEFAULT
-    } else {
-        SOURCE_STATIC_BROKER
-    }
-}
-
-/// The topic's own value, the node's, the default: those that there are.
-fn topic_synonyms(key: &TopicKey, topic: &TopicView, node: &NodeConfig) -> Vec<DescribeConfigsSynonym> {
+/// The topic's own value, what nodes have, the default: those that there are.
+fn topic_synonyms(key: &TopicKey, topic: &TopicView, nodes: Nodes<'_>) -> Vec<DescribeConfigsSynonym> {
     let own = topic.configs.get(key.name).map(|value| synonym(key.name, value.clone(), SOURCE_TOPIC));
     let Some(name) = key.synonym else { return own.into_iter().collect() };
-    let set = node_source(key, node) == SOURCE_STATIC_BROKER;
-    let of_node = set.then(|| synonym(name, key.default(node), SOURCE_STATIC_BROKER));
-    let default = synonym(name, key.default(&NodeConfig::default()), SOURCE_DEFAULT);
-    own.into_iter().chain(of_node).chain([default]).collect()
+    let beneath = broker::beneath_topics(key, nodes.config, nodes.dynamic);
+    let beneath = beneath.into_iter().map(|(source, value)| synonym(name, value, number(source)));
+    own.into_iter().chain(beneath).collect()
 }
 
 fn synonym(name: &str, value: String, source: i8) -> DescribeConfigsSynonym {
@@ -145,32 +161,87 @@ fn synonym(name: &str, value: String, source: i8) -> DescribeConfigsSynonym {
         .with_source(source)
 }
 
-/// All settings of this node, by name; none can be changed while it runs.
-pub(super) fn broker_rows(id: i32, node: &NodeConfig, shown: Shown) -> Vec<DescribeConfigsResourceResult> {
-    broker::describe(id, node)
-        .into_iter()
-        .map(|row| {
-            let source = if row.is_default { SOURCE_DEFAULT } else { SOURCE_STATIC_BROKER };
-            let synonyms = vec![synonym(&row.name, row.value.clone(), source)];
-            DescribeConfigsResourceResult::default()
-                .with_name(StrBytes::from_string(row.name))
-                .with_value(Some(StrBytes::from_string(row.value)))
-                .with_read_only(true)
-                .with_config_source(source)
-                .with_is_sensitive(false)
-                .with_synonyms(if shown.synonyms { synonyms } else { Vec::new() })
-                .with_config_type(type_number(row.kind))
-                .with_documentation(shown.documentation.then(|| StrBytes::from_string(row.documentation)))
-        })
-        .collect()
+/// What a node is, beside its settings.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) id: i32,
+    pub(super) rack: Option<String>,
+    /// As clients reach it.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Data directories.
+    pub(super) dirs: Vec<String>,
+}
+
+/// All settings of this node, by name.
+pub(super) fn broker_rows(
+    facts: &Facts,
+    nodes: Nodes<'_>,
+    shown: Shown,
+) -> Vec<DescribeConfigsResourceResult> {
+    let rows = broker::describe(facts.id, nodes.config, nodes.dynamic);
+    let mut rows: Vec<_> = rows.into_iter().map(|row| broker_row(row, shown)).collect();
+    let listener = format!("PLAINTEXT://{}:{}", facts.host, facts.port);
+    for (name, value, kind, documentation) in [
+        ("advertised.listeners", Some(listener.clone()), Kind::Text, "Where clients are told to connect."),
+        ("broker.rack", facts.rack.clone(), Kind::Text, "Rack or zone of this node."),
+        ("listeners", Some(listener), Kind::Text, "Where this client is served."),
+        ("log.dirs", Some(facts.dirs.join(",")), Kind::List(&[]), "Data directories of this node."),
+    ] {
+        let row = DescribeConfigsResourceResult::default()
+            .with_name(StrBytes::from_static_str(name))
+            .with_value(value.clone().map(StrBytes::from_string))
+            .with_read_only(true)
+            .with_config_source(SOURCE_STATIC_BROKER)
+            .with_config_type(type_number(kind))
+            .with_documentation(shown.documentation.then(|| StrBytes::from_static_str(documentation)));
+        let own = value.map(|value| synonym(name, value, SOURCE_STATIC_BROKER));
+        rows.push(row.with_synonyms(own.into_iter().filter(|_| shown.synonyms).collect()));
+    }
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    rows
+}
+
+/// What was set for all nodes while they ran, by name.
+pub(super) fn all_brokers_rows(dynamic: &DynamicConfigs, shown: Shown) -> Vec<DescribeConfigsResourceResult> {
+    broker::describe_all(dynamic).into_iter().map(|row| broker_row(row, shown)).collect()
+}
+
+/// The log levels of this node, by logger.
+pub(super) fn logger_rows(levels: Option<&Levels>) -> Vec<DescribeConfigsResourceResult> {
+    const DYNAMIC_BROKER_LOGGER: i8 = 6;
+    let loggers = levels.map(Levels::loggers).unwrap_or_default().into_iter().map(|logger| {
+        DescribeConfigsResourceResult::default()
+            .with_name(StrBytes::from_string(logger.name))
+            .with_value(Some(StrBytes::from_string(logger.level)))
+            .with_read_only(false)
+            .with_config_source(DYNAMIC_BROKER_LOGGER)
+            .with_documentation(None)
+    });
+    loggers.collect()
+}
+
+fn broker_row(row: BrokerConfig, shown: Shown) -> DescribeConfigsResourceResult {
+    let (value, source) = (row.value().to_owned(), number(row.source()));
+    let synonyms = row.values.into_iter().map(|(source, value)| synonym(&row.name, value, number(source)));
+    let synonyms = if shown.synonyms { synonyms.collect() } else { Vec::new() };
+    DescribeConfigsResourceResult::default()
+        .with_name(StrBytes::from_string(row.name))
+        .with_value(Some(StrBytes::from_string(value)))
+        .with_read_only(row.read_only)
+        .with_config_source(source)
+        .with_is_sensitive(false)
+        .with_synonyms(synonyms)
+        .with_config_type(type_number(row.kind))
+        .with_documentation(shown.documentation.then(|| StrBytes::from_string(row.documentation)))
 }
 
 /// All settings of a topic as CreateTopics answers them.
-pub(super) fn created_rows(topic: &TopicView, node: &NodeConfig) -> Vec<CreatableTopicConfigs> {
+pub(super) fn created_rows(topic: &TopicView, nodes: Nodes<'_>) -> Vec<CreatableTopicConfigs> {
     TOPIC_KEYS
         .iter()
         .map(|key| {
-            let (value, source) = effective(key, topic, node);
+            let (value, source) = effective(key, topic, nodes);
             CreatableTopicConfigs::default()
                 .with_name(StrBytes::from_static_str(key.name))
                 .with_value(Some(StrBytes::from_string(value)))

@@ -30,7 +30,7 @@ pub async fn handle(
             continue;
         }
         let outcome = if times.get(&topic.name).is_some_and(|n| *n > 1) {
-            Err((ResponseError::InvalidRequest, "the request names this topic more than once".to_owned()))
+            Err((ResponseError::InvalidRequest, "Duplicate topic name.".to_owned()))
         } else {
             grow(&context, topic, request.validate_only).await
         };
@@ -49,9 +49,10 @@ async fn grow(context: &Context, wanted: &CreatePartitionsTopic, validate_only: 
     if !context.authorize(Operation::Alter, Resource::Topic(name)) {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to change this topic".to_owned()));
     }
-    let topic = vpartition::by_name(&context.api.catalog(), name)
-        .cloned()
-        .ok_or_else(|| (ResponseError::UnknownTopicOrPartition, format!("there is no topic '{name}'")))?;
+    let topic = vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(|| {
+        let why = "This server does not host this topic-partition.";
+        (ResponseError::UnknownTopicOrPartition, why.to_owned())
+    })?;
     check(wanted, topic.partitions, context.api.cluster().node.0)?;
     let done = context.api.create_partitions(topic.id, wanted.count, validate_only).await;
     done.map_err(|e| (errors::topic(&e), e.to_string()))?;
@@ -65,20 +66,24 @@ async fn grow(context: &Context, wanted: &CreatePartitionsTopic, validate_only: 
 fn check(wanted: &CreatePartitionsTopic, now: i32, node: i32) -> Result<(), Refused> {
     let (name, count) = (wanted.name.as_str(), wanted.count);
     if count <= now {
-        let why = format!("topic '{name}' has {now} partitions; the new count must be larger, not {count}");
+        let why = if count == now {
+            format!("Topic already has {now} partition(s).")
+        } else {
+            format!("The topic {name} currently has {now} partition(s); {count} would not be an increase.")
+        };
         return Err((ResponseError::InvalidPartitions, why));
     }
     let Some(assignments) = &wanted.assignments else { return Ok(()) };
     let added = i64::from(count) - i64::from(now);
     if i64::try_from(assignments.len()) != Ok(added) {
-        let why = format!("{added} partitions are added, {} are assigned", assignments.len());
+        let why = format!(
+            "Attempted to add {added} additional partition(s), but only {} assignment(s) were specified.",
+            assignments.len()
+        );
         return Err((ResponseError::InvalidReplicaAssignment, why));
     }
     let copies = assignments.first().map_or(0, |a| a.broker_ids.len());
-    assignments
-        .iter()
-        .zip(now..)
-        .try_for_each(|(a, partition)| replicas(partition, &a.broker_ids, copies, node))
+    assignments.iter().try_for_each(|a| replicas(&a.broker_ids, copies, node))
 }
 
 #[cfg(test)]

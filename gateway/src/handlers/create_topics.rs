@@ -6,7 +6,7 @@
 //! Checked in Kafka's order, so that of several faults the same one is named: name, existing, configs, replicas,
 //! partitions; then core's own checks.
 
-use super::configs::{Refused, created_rows, text};
+use super::configs::{Nodes, Refused, created_rows, text};
 use super::{Context, Operation, Resource};
 use crate::config::log_without_effect;
 use crate::protocol::dispatch::Close;
@@ -34,7 +34,7 @@ pub async fn handle(context: Context, request: CreateTopicsRequest) -> Result<Cr
             continue;
         }
         let outcome = if times.get(&topic.name).is_some_and(|n| *n > 1) {
-            Err((ResponseError::InvalidRequest, "the request names this topic more than once".to_owned()))
+            Err((ResponseError::InvalidRequest, "Duplicate topic name.".to_owned()))
         } else {
             create(&context, topic, request.validate_only).await
         };
@@ -54,7 +54,7 @@ async fn create(
     }
     check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
     if context.api.catalog().by_name.contains_key(name) {
-        return Err((ResponseError::TopicAlreadyExists, format!("topic '{name}' already exists")));
+        return Err((ResponseError::TopicAlreadyExists, format!("Topic '{name}' already exists.")));
     }
     let configs = configs(wanted)?;
     let (partitions, replication_factor) = shape(wanted, context.api.cluster().node.0)?;
@@ -97,12 +97,12 @@ fn shape(wanted: &CreatableTopic, node: i32) -> Result<(Option<i32>, Option<i16>
     }
     let (partitions, copies) = (wanted.num_partitions, wanted.replication_factor);
     if copies < -1 || copies == 0 {
-        let why = format!("replication factor {copies}: it is at least 1, or -1 for the node's default");
-        return Err((ResponseError::InvalidReplicationFactor, why));
+        let why = "Replication factor must be larger than 0, or -1 to use the default value.";
+        return Err((ResponseError::InvalidReplicationFactor, why.to_owned()));
     }
     if partitions < -1 || partitions == 0 {
-        let why = format!("{partitions} partitions: it is at least 1, or -1 for the node's default");
-        return Err((ResponseError::InvalidPartitions, why));
+        let why = "Number of partitions was set to an invalid non-positive value.";
+        return Err((ResponseError::InvalidPartitions, why.to_owned()));
     }
     Ok(((partitions != -1).then_some(partitions), (copies != -1).then_some(copies)))
 }
@@ -112,19 +112,25 @@ fn assigned(wanted: &CreatableTopic, node: i32) -> Result<(i32, i16), Refused> {
     let request = |why: &str| Err((ResponseError::InvalidRequest, why.to_owned()));
     let assignment = |why: String| Err((ResponseError::InvalidReplicaAssignment, why));
     if wanted.replication_factor != -1 {
-        return request("with manual assignments the replication factor must be -1");
+        return request(
+            "A manual partition assignment was specified, but replication factor was not set to -1.",
+        );
     }
     if wanted.num_partitions != -1 {
-        return request("with manual assignments the partition count must be -1");
+        return request("A manual partition assignment was specified, but numPartitions was not set to -1.");
     }
     let mut indexes: Vec<i32> = wanted.assignments.iter().map(|a| a.partition_index).collect();
     indexes.sort_unstable();
     if !indexes.iter().copied().eq((0i32..).take(indexes.len())) {
-        return assignment(format!("assigned partitions must be 0 to {}, each once", indexes.len() - 1));
+        let twice = indexes.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        return assignment(twice.map_or_else(
+            || "partitions should be a consecutive 0-based integer sequence".to_owned(),
+            |partition| format!("Found multiple manual partition assignments for partition {partition}"),
+        ));
     }
     let copies = wanted.assignments.first().map_or(0, |a| a.broker_ids.len());
-    for CreatableReplicaAssignment { partition_index, broker_ids, .. } in &wanted.assignments {
-        replicas(*partition_index, broker_ids, copies, node)?;
+    for CreatableReplicaAssignment { broker_ids, .. } in &wanted.assignments {
+        replicas(broker_ids, copies, node)?;
     }
     match (i32::try_from(indexes.len()), i16::try_from(copies)) {
         (Ok(partitions), Ok(copies)) => Ok((partitions, copies)),
@@ -132,29 +138,29 @@ fn assigned(wanted: &CreatableTopic, node: i32) -> Result<(i32, i16), Refused> {
     }
 }
 
-/// Checks the replicas of one partition; all partitions must have `copies` of them.
-pub(super) fn replicas(
-    partition: i32,
-    brokers: &[BrokerId],
-    copies: usize,
-    node: i32,
-) -> Result<(), Refused> {
-    let refused = |why: String| Err((ResponseError::InvalidReplicaAssignment, why));
+/// Checks the replicas of one partition, in Kafka's order and words; all partitions must have `copies` of them.
+pub(super) fn replicas(brokers: &[BrokerId], copies: usize, node: i32) -> Result<(), Refused> {
+    let refused = |why: String| {
+        Err((
+            ResponseError::InvalidReplicaAssignment,
+            format!("The manual partition assignment includes {why}"),
+        ))
+    };
     if brokers.is_empty() {
-        return refused(format!("partition {partition} is assigned to no node"));
+        return refused("an empty replica list.".to_owned());
     }
-    if brokers.len() != copies {
-        let n = brokers.len();
-        return refused(format!("partition {partition} is assigned to {n} nodes, others to {copies}"));
-    }
-    if let Some(unknown) = brokers.iter().find(|b| b.0 != node) {
-        return refused(format!(
-            "partition {partition} is assigned to node {}, which does not exist",
-            unknown.0
-        ));
+    if let Some(unknown) = brokers.iter().map(|broker| broker.0).filter(|id| *id != node).min() {
+        return refused(format!("broker {unknown}, but no such broker is registered."));
     }
     if brokers.len() > 1 {
-        return refused(format!("partition {partition} is assigned to node {node} more than once"));
+        return refused(format!("the broker {node} more than once."));
+    }
+    if brokers.len() != copies {
+        return refused(format!(
+            "a partition with {} replica(s), but this is not consistent with previous partitions, which have {copies} \
+             replica(s).",
+            brokers.len()
+        ));
     }
     Ok(())
 }
@@ -165,13 +171,15 @@ fn row(
     outcome: Result<Arc<TopicView>, Refused>,
 ) -> CreatableTopicResult {
     let row = CreatableTopicResult::default().with_name(wanted.name.clone());
+    let catalog = context.api.catalog();
+    let nodes = Nodes { config: &context.shared.settings.node, dynamic: &catalog.dynamic };
     match outcome {
         Ok(view) => row
             .with_topic_id(view.id.0)
             .with_error_message(None)
             .with_num_partitions(view.partitions)
             .with_replication_factor(view.replication_factor)
-            .with_configs(Some(created_rows(&view, &context.shared.settings.node))),
+            .with_configs(Some(created_rows(&view, nodes))),
         Err((code, message)) => row.with_error_code(code.code()).with_error_message(text(message)),
     }
 }

@@ -51,10 +51,11 @@ fn find(context: &Context, asked: &DeleteTopicState) -> Result<Arc<TopicView>, R
         }
         (None, true) => Err((ResponseError::InvalidRequest, "give a topic's name or its id".to_owned())),
         (Some(name), true) => vpartition::by_name(&catalog, name).cloned().ok_or_else(|| {
-            (ResponseError::UnknownTopicOrPartition, format!("there is no topic '{}'", name.as_str()))
+            let why = "This server does not host this topic-partition.";
+            (ResponseError::UnknownTopicOrPartition, why.to_owned())
         }),
         (None, false) => vpartition::by_id(&catalog, asked.topic_id).cloned().ok_or_else(|| {
-            (ResponseError::UnknownTopicId, format!("there is no topic with id {}", asked.topic_id))
+            (ResponseError::UnknownTopicId, "This server does not host this topic ID.".to_owned())
         }),
     }
 }

@@ -3,7 +3,8 @@
 //! v1: synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible. No keys, or null, are all keys.
 
 use super::configs::{
-    BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, Refused, Shown, TOPIC, broker_rows, text, topic_rows,
+    BROKER, BROKER_LOGGER, CLIENT_METRICS, Facts, GROUP, Nodes, Refused, Shown, TOPIC, all_brokers_rows,
+    broker_rows, logger_rows, text, topic_rows,
 };
 use super::{Context, Operation, Resource, group_configs};
 use crate::protocol::dispatch::Close;
@@ -31,7 +32,7 @@ pub async fn handle(
             .with_resource_name(asked.resource_name.clone());
         let rows = match asked.resource_type {
             GROUP => group_configs::describe(&context, &asked.resource_name, shown).await,
-            _ => describe(&context, asked, shown),
+            _ => describe(&context, asked, shown).await,
         };
         results.push(match rows {
             Ok(rows) => result.with_error_message(None).with_configs(only(asked, rows)),
@@ -41,13 +42,14 @@ pub async fn handle(
     Ok(DescribeConfigsResponse::default().with_results(results))
 }
 
-fn describe(
+async fn describe(
     context: &Context,
     asked: &DescribeConfigsResource,
     shown: Shown,
 ) -> Result<Vec<DescribeConfigsResourceResult>, Refused> {
     let name = asked.resource_name.as_str();
-    let node = &context.shared.settings.node;
+    let catalog = context.api.catalog();
+    let nodes = Nodes { config: &context.shared.settings.node, dynamic: &catalog.dynamic };
     let resource = if asked.resource_type == TOPIC { Resource::Topic(name) } else { Resource::Cluster };
     if !context.authorize(Operation::DescribeConfigs, resource) {
         let code = match asked.resource_type {
@@ -59,17 +61,21 @@ fn describe(
     match asked.resource_type {
         TOPIC => {
             vpartition::check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
-            let catalog = context.api.catalog();
             let topic = vpartition::by_name(&catalog, name).ok_or_else(|| {
                 (ResponseError::UnknownTopicOrPartition, format!("there is no topic '{name}'"))
             })?;
-            Ok(topic_rows(topic, node, shown))
+            Ok(topic_rows(topic, nodes, shown))
         }
-        // The default of all brokers, which could be set while they run: here none can.
-        BROKER if name.is_empty() => Ok(Vec::new()),
-        BROKER => this_node(context, name).map(|id| broker_rows(id, node, shown)),
-        // Log levels are set at start; there are none to show or change.
-        BROKER_LOGGER => this_node(context, name).map(|_| Vec::new()),
+        // Those of all brokers that were set while they ran.
+        BROKER if name.is_empty() => Ok(all_brokers_rows(&catalog.dynamic, shown)),
+        BROKER => {
+            this_node(context, name)?;
+            Ok(broker_rows(&facts(context).await, nodes, shown))
+        }
+        BROKER_LOGGER => {
+            this_node(context, name)?;
+            Ok(logger_rows(context.shared.settings.logs.as_deref()))
+        }
         CLIENT_METRICS if !name.is_empty() => Ok(Vec::new()),
         CLIENT_METRICS => Err((ResponseError::InvalidRequest, "the resource needs a name".to_owned())),
         other => Err((
@@ -81,9 +87,17 @@ fn describe(
     }
 }
 
+async fn facts(context: &Context) -> Facts {
+    let cluster = context.api.cluster();
+    let (host, port) = context.client.node_address(&context.shared);
+    let rack = cluster.nodes.into_iter().find(|(node, _)| *node == cluster.node).and_then(|(_, rack)| rack);
+    let dirs = context.api.log_dirs(|_| false).await.into_iter().map(|dir| dir.path).collect();
+    Facts { id: cluster.node.0, rack, host, port, dirs }
+}
+
 /// This node's number, when that is what the resource is named.
-fn this_node(context: &Context, name: &str) -> Result<i32, Refused> {
-    let id = context.api.cluster().node.0;
+pub(super) fn this_node(context: &Context, name: &str) -> Result<i32, Refused> {
+    let id = context.shared.node.0;
     if name.parse() == Ok(id) {
         return Ok(id);
     }

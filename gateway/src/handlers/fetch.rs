@@ -1,6 +1,6 @@
 //! Fetch (1), versions 4 to 17.
 //!
-//! v5: log start offset. v7: sessions (KIP-227). v9: current leader epoch. v11: rack. v12: flexible, diverging epochs.
+//! v5: log start offset. v7: sessions (KIP-227). v9: current leader epoch. v10: topics of zstd (KIP-110). v11: rack. v12: flexible, diverging epochs.
 //! v13: topic ids (KIP-516). v15: replica state in place of replica id. v16: node endpoints (KIP-951).
 //!
 //! Stored bytes go out as they are: the response is encoded around them.
@@ -15,11 +15,14 @@ use kafka_protocol::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
 };
 use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse, ProducerId, TopicName};
-use rangeway_core::api::Isolation;
+use rangeway_core::api::{Isolation, TopicView};
+use rangeway_core::config::topic::Compression;
 use std::time::{Duration, Instant};
 
 /// Longest wait that is granted.
 const WAIT_MAX: Duration = Duration::from_secs(300);
+/// First version whose clients know zstd (KIP-110).
+const ZSTD_FROM: i16 = 10;
 
 /// Answers when there is something, or when the client has waited long enough.
 pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close> {
@@ -41,8 +44,8 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
             return reply(&response, Splices::default(), &context, correlation).map(Answer::Now);
         }
     };
-    let allowed = |topic: &str| context.authorize(Operation::Read, Resource::Topic(topic));
-    let outcomes = poll(&context.api, context.shared.node, &turn.wanted, limits, &allowed).await;
+    let refuse = |topic: &TopicView| refused(&context, topic);
+    let outcomes = poll(&context.api, context.shared.node, &turn.wanted, limits, &refuse).await;
     let mut splices = Splices::default();
     let rows: Vec<(PartitionData, Shown)> = turn
         .wanted
@@ -66,6 +69,15 @@ fn reply(
     correlation: i32,
 ) -> Result<Reply, Close> {
     frame::encode("Fetch", response, splices, context.version, correlation).map(Some)
+}
+
+/// Why a topic is not for this client: rights, or a codec that its version does not know.
+fn refused(context: &Context, topic: &TopicView) -> Option<ResponseError> {
+    if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
+        return Some(ResponseError::TopicAuthorizationFailed);
+    }
+    let zstd = matches!(topic.config.compression, Some(Compression::Zstd(_)));
+    (zstd && context.version < ZSTD_FROM).then_some(ResponseError::UnsupportedCompressionType)
 }
 
 fn limits(request: &FetchRequest, bytes_max: usize) -> Limits {

@@ -1,24 +1,32 @@
-//! One file per API: authorise, call, shape the reply. Handlers hold no state of their own; what the node shares is in
+//! One file per API, or per family of them that does one thing: authorise, call, shape the reply. Handlers hold no state of their own; what the node shares is in
 //! [`Shared`](crate::shared::Shared).
 //!
 //! A handler is `async fn handle(Context, Request) -> Result<Response, Close>`; its row in
 //! [`table`](crate::protocol::table) names it. Strings and bytes of a request are slices of the receive buffer: what
 //! outlives the request must be copied, else a few bytes pin the whole buffer.
 
+pub mod acls;
 pub mod alter_configs;
+pub mod alter_replica_log_dirs;
 pub mod api_versions;
+pub mod client_quotas;
+mod config_changes;
 mod configs;
 pub mod consumer_group_describe;
 pub mod consumer_group_heartbeat;
 pub mod create_partitions;
 pub mod create_topics;
+pub mod delegation_tokens;
 pub mod delete_groups;
 pub mod delete_records;
 pub mod delete_topics;
 pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
+pub mod describe_log_dirs;
+pub mod describe_quorum;
 pub mod describe_topic_partitions;
+pub mod elect_leaders;
 pub mod fetch;
 pub mod find_coordinator;
 mod group_configs;
@@ -27,6 +35,7 @@ pub mod incremental_alter_configs;
 pub mod init_producer_id;
 pub mod join_group;
 pub mod leave_group;
+pub mod list_config_resources;
 pub mod list_groups;
 pub mod list_offsets;
 pub mod metadata;
@@ -34,10 +43,13 @@ pub mod offset_commit;
 pub mod offset_delete;
 pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
+pub mod partition_reassignments;
 pub mod produce;
 #[cfg(test)]
 mod round_trip;
 pub mod sync_group;
+pub mod update_features;
+pub mod user_scram_credentials;
 mod words;
 
 use crate::shared::Shared;

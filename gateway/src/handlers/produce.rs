@@ -28,6 +28,8 @@ use rangeway_core::error::AppendError;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+/// As many copies as the topic wants (`acks=all`).
+const ALL: i16 = -1;
 /// The least time given to durability: clients that ask for none still want their records stored.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 /// The most.
@@ -57,7 +59,7 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
     for data in request.topic_data {
         let (mut topic, batches) = match &refused {
             Some(why) => (refuse_topic(data, why), Vec::new()),
-            None => check_topic(&context, &catalog, data, now_ms),
+            None => check_topic(&context, &catalog, data, acks, now_ms),
         };
         if let (Some(view), false) = (&topic.view, batches.is_empty()) {
             let lane = &context.client.connection.lane;
@@ -101,6 +103,7 @@ fn check_topic(
     context: &Context,
     catalog: &Catalog,
     data: TopicProduceData,
+    acks: i16,
     now_ms: i64,
 ) -> (Topic, Vec<AppendBatch>) {
     let by_id = context.version >= 13;
@@ -119,7 +122,13 @@ fn check_topic(
             refused(ResponseError::TopicAuthorizationFailed, format!("no right to write '{}'", view.name));
         return (refuse_topic(data, &why), Vec::new());
     }
-    let rules = Rules::of(&view, context.shared.settings.message_bytes_max);
+    let wanted = usize::try_from(view.config.min_insync_replicas).unwrap_or(1);
+    if acks == ALL && view.copies() < wanted {
+        let why =
+            format!("'{}' wants {wanted} copies (min.insync.replicas) and has {}", view.name, view.copies());
+        return (refuse_topic(data, &refused(ResponseError::NotEnoughReplicas, why)), Vec::new());
+    }
+    let rules = Rules::of(&view);
     let mut batches = Vec::with_capacity(data.partition_data.len());
     let mut rows = Vec::with_capacity(data.partition_data.len());
     let mut responses = Vec::with_capacity(data.partition_data.len());

@@ -59,6 +59,7 @@ pub(super) fn catalog(topics: &[(&str, i32)]) -> Catalog {
             name: Arc::from(*name),
             partitions: *partitions,
             configs: Arc::default(),
+            config: Arc::default(),
             internal: false,
             version: 1,
             replication_factor: 1,

@@ -1,9 +1,10 @@
 //! Kafka v2 record batches from clients: what is checked before one is stored, and a walk over its records that
 //! borrows.
 //!
-//! Owns the meaning of a batch's bytes. A batch is never taken apart: what passes is stored as it came, but for the one
-//! rewrite in [`check`]. What is checked of compressed batches, and why: `docs/decisions/0009-what-is-checked-of-a-batch.md`.
+//! Owns the meaning of a batch's bytes. A batch is never taken apart: what passes is stored as it came, but for the two
+//! rewrites in [`check`]. What is checked of compressed batches, and why: `docs/decisions/0009-what-is-checked-of-a-batch.md`.
 
+mod compress;
 mod records;
 
 pub use records::{Malformed, Record, Records, inflate};
@@ -12,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use rangeway_core::api::batch::{BATCH_HEAD_LEN, BATCH_OVERHEAD, BatchHead, CRC_FROM};
 use rangeway_core::api::{TopicView, crc32c};
+use rangeway_core::config::topic::{Compression, TimestampType};
 use std::borrow::Cow;
 
 /// Bit 3 of the attributes: the timestamps were given by a broker.
@@ -34,34 +36,23 @@ pub struct Rules {
     pub before_max_ms: Option<i64>,
     /// How far timestamps may lie in the future, ms.
     pub after_max_ms: i64,
+    /// How batches are stored; `None`: as they were sent (`compression.type`).
+    pub compression: Option<Compression>,
 }
 
 impl Rules {
-    /// The rules of a topic; `bytes_max` is the node's default.
-    pub fn of(topic: &TopicView, bytes_max: usize) -> Rules {
-        let mut rules = Rules {
-            bytes_max,
-            keys: false,
-            broker_time: false,
-            before_max_ms: None,
-            after_max_ms: 3_600_000,
-        };
-        let configs = &topic.configs;
-        if configs.is_empty() {
-            return rules;
+    /// The rules of a topic.
+    pub fn of(topic: &TopicView) -> Rules {
+        let config = &topic.config;
+        let compacted = |policy: &String| policy.split(',').any(|word| word.trim() == "compact");
+        Rules {
+            bytes_max: config.max_message_bytes as usize,
+            keys: topic.configs.get("cleanup.policy").is_some_and(compacted),
+            broker_time: config.timestamp_type == TimestampType::LogAppendTime,
+            before_max_ms: Some(config.timestamp_before_max_ms).filter(|ms| *ms < i64::MAX),
+            after_max_ms: config.timestamp_after_max_ms,
+            compression: config.compression,
         }
-        let number = |key: &str| configs.get(key).and_then(|v| v.trim().parse::<i64>().ok());
-        if let Some(bytes) = number("max.message.bytes").and_then(|n| usize::try_from(n).ok()) {
-            rules.bytes_max = bytes;
-        }
-        if let Some(after) = number("message.timestamp.after.max.ms") {
-            rules.after_max_ms = after;
-        }
-        rules.before_max_ms = number("message.timestamp.before.max.ms").filter(|n| *n < i64::MAX);
-        rules.keys =
-            configs.get("cleanup.policy").is_some_and(|p| p.split(',').any(|w| w.trim() == "compact"));
-        rules.broker_time = configs.get("message.timestamp.type").is_some_and(|t| t == "LogAppendTime");
-        rules
     }
 }
 
@@ -86,8 +77,9 @@ fn invalid(message: impl Into<String>) -> Refused {
 
 /// Checks the records of one partition of a Produce request: one whole batch that any consumer can read.
 ///
-/// The bytes are answered as they are to be stored: as received, except that a batch which claims broker timestamps on
-/// a topic of client timestamps has that bit cleared and its CRC written anew, as Kafka does.
+/// The bytes are answered as they are to be stored: as received, with two exceptions that Kafka makes too. A batch which
+/// claims broker timestamps on a topic of client timestamps has that bit cleared and its CRC written anew; and where the
+/// topic names a codec (`compression.type`), a batch of another one is compressed anew.
 pub fn check(
     records: Option<&Bytes>,
     version: i16,
@@ -123,11 +115,39 @@ pub fn check(
         ));
     }
     fields(&head)?;
+    if let Some(compression) = rules.compression.filter(|to| compress::codec(*to) != head.codec()) {
+        return compressed_anew(records, head, compression, now_ms, rules);
+    }
     contents(records, &head, now_ms, rules)?;
     if head.attributes & LOG_APPEND_TIME != 0 && !rules.broker_time {
         return Ok(with_client_time(records, head));
     }
     Ok((head, records.clone()))
+}
+
+/// The batch in the codec of its topic, its records looked at on the way.
+fn compressed_anew(
+    batch: &Bytes,
+    mut head: BatchHead,
+    compression: Compression,
+    now_ms: i64,
+    rules: &Rules,
+) -> Result<(BatchHead, Bytes), Refused> {
+    let fault = |e: Malformed| refused(ResponseError::UnknownServerError, e.to_string());
+    let most = rules.bytes_max.saturating_mul(INFLATED_BATCHES_MAX);
+    let records = inflate(batch, &head, most).map_err(fault)?;
+    walk(&records, &head, now_ms, rules)?;
+    let mut bytes = batch.clone();
+    if head.attributes & LOG_APPEND_TIME != 0 && !rules.broker_time {
+        (head, bytes) = with_client_time(batch, head);
+    }
+    let (head, bytes) = compress::again(&bytes, head, &records, compression).map_err(fault)?;
+    if bytes.len() > rules.bytes_max {
+        let (got, most) = (bytes.len(), rules.bytes_max);
+        let why = format!("a batch of {got} bytes in the topic's codec, the topic takes at most {most}");
+        return Err(refused(ResponseError::MessageTooLarge, why));
+    }
+    Ok((head, bytes))
 }
 
 /// The head of the one batch that `records` must be.

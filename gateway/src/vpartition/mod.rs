@@ -27,20 +27,21 @@ pub fn by_id(catalog: &Catalog, id: Uuid) -> Option<&Arc<TopicView>> {
 
 /// Whether a name may be a topic's: letters, digits, `.`, `_` and `-`, at most 249, neither `.` nor `..`.
 ///
-/// Errors: a sentence that says what would be right.
+/// Errors: Kafka's sentence.
 pub fn check_topic_name(name: &str) -> Result<(), String> {
-    if name.is_empty() || name.len() > NAME_LEN_MAX {
-        return Err(format!("a topic name has 1 to {NAME_LEN_MAX} characters, not {}", name.len()));
-    }
-    if name == "." || name == ".." {
-        return Err(format!("a topic cannot be named '{name}'"));
-    }
-    match name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))) {
-        None => Ok(()),
-        Some(c) => {
-            Err(format!("topic name '{name}' has a {c:?}; letters, digits, '.', '_' and '-' are allowed"))
-        }
-    }
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let why = if name.is_empty() {
+        "the empty string is not allowed".to_owned()
+    } else if name == "." || name == ".." {
+        "'.' or '..' is not allowed".to_owned()
+    } else if name.len() > NAME_LEN_MAX {
+        format!("the length of '{name}' is longer than the max allowed length {NAME_LEN_MAX}")
+    } else if !name.chars().all(legal) {
+        format!("'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'")
+    } else {
+        return Ok(());
+    };
+    Err(format!("Topic name is invalid: {why}"))
 }
 
 /// Whether asking for a topic of this name may create it.

@@ -78,7 +78,8 @@ fn dispatch<W: With>(key: i16, work: W) -> W::Out {
         OffsetDeleteRequest DescribeClusterRequest DescribeTopicPartitionsRequest DescribeLogDirsRequest
         ElectLeadersRequest AlterPartitionReassignmentsRequest ListPartitionReassignmentsRequest
         ConsumerGroupHeartbeatRequest ConsumerGroupDescribeRequest ListConfigResourcesRequest
-        DescribeProducersRequest DescribeAclsRequest CreateAclsRequest DeleteAclsRequest)
+        DescribeProducersRequest DescribeAclsRequest CreateAclsRequest DeleteAclsRequest
+        AlterReplicaLogDirsRequest CreateDelegationTokenRequest RenewDelegationTokenRequest ExpireDelegationTokenRequest DescribeDelegationTokenRequest DescribeClientQuotasRequest AlterClientQuotasRequest DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest DescribeQuorumRequest UpdateFeaturesRequest)
 }
 
 struct Decode<'a>(&'a Bytes, i16, bool);

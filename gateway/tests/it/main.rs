@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
+mod configs;
 mod decode_guard;
 mod demo;
 mod fetch;
@@ -11,6 +12,8 @@ mod offsets;
 mod process;
 mod produce;
 mod program;
+mod proofs;
+mod recreate;
 mod reshard;
 mod support;
 mod versions;

@@ -19,6 +19,7 @@ use rangeway_core::error::TopicPartition;
 use rangeway_core::node::{Node, NodeOptions};
 use rangeway_core::types::TopicId;
 use rangeway_gateway::{Settings, Shared};
+use std::collections::HashSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -94,6 +95,7 @@ pub async fn start(settings: Settings) -> Broker {
 pub struct Client {
     stream: TcpStream,
     correlation: i32,
+    answered: HashSet<(i16, i16)>,
 }
 
 impl Client {
@@ -102,7 +104,8 @@ impl Client {
     }
 
     pub async fn to(broker: &Broker) -> Client {
-        Client { stream: TcpStream::connect(broker.address).await.unwrap(), correlation: 0 }
+        let stream = TcpStream::connect(broker.address).await.unwrap();
+        Client { stream, correlation: 0, answered: HashSet::new() }
     }
 
     /// Sends and awaits the answer.
@@ -142,7 +145,13 @@ impl Client {
         }
         let response = R::Response::decode(&mut body, version).unwrap();
         assert!(body.is_empty(), "{} bytes after the answer", body.len());
+        self.answered.insert((R::KEY, version));
         response
+    }
+
+    /// The keys and versions of all requests that got an answer which was decoded to its last byte.
+    pub fn answered(&self) -> &HashSet<(i16, i16)> {
+        &self.answered
     }
 
     /// Whether the node closes the connection without a further word.

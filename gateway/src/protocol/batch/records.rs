@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::io::Read;
 
 /// Header that Java's snappy streams begin with.
-const XERIAL: &[u8] = b"\x82SNAPPY\0";
+pub(super) const XERIAL: &[u8] = b"\x82SNAPPY\0";
 /// [`XERIAL`] and two version numbers.
 const XERIAL_HEADER: usize = 16;
 

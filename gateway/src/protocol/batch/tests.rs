@@ -11,6 +11,7 @@ const RULES: Rules = Rules {
     broker_time: false,
     before_max_ms: None,
     after_max_ms: 3_600_000,
+    compression: None,
 };
 
 /// One record as encoded.
@@ -224,6 +225,48 @@ fn every_codec_is_inflated_to_what_went_in_and_bounded() {
         let cut = batch(500, wire, &packed(codec, &open)[..20], |_| ());
         assert_ne!(code(&cut, &Rules { keys: true, ..RULES }), 0, "codec {codec} cut");
     }
+}
+
+#[test]
+fn a_batch_of_another_codec_is_compressed_anew_and_keeps_its_records() {
+    let open = open_records(500);
+    let anew = [
+        Compression::None,
+        Compression::Gzip(-1),
+        Compression::Gzip(9),
+        Compression::Snappy,
+        Compression::Lz4(9),
+        Compression::Zstd(3),
+    ];
+    for from in [0, 1, 20, 3, 4] {
+        let wire = if from == 20 { 2 } else { from };
+        let section = if from == 0 { open.clone() } else { packed(from, &open) };
+        let sent = batch(500, wire, &section, set(51, 7i16.to_be_bytes()));
+        for to in anew {
+            let rules = Rules { compression: Some(to), ..RULES };
+            let (head, stored) = check(Some(&sent), 9, NOW, &rules).unwrap();
+            assert_eq!(BatchHead::parse(&stored), Some(head));
+            assert_eq!((head.codec(), head.record_count, head.producer_epoch), (compress::codec(to), 500, 7));
+            assert_eq!(code(&stored, &RULES), 0, "length and CRC are right: {from} to {to:?}");
+            assert_eq!(inflate(&stored, &head, open.len()).unwrap(), &open[..], "{from} to {to:?}");
+            assert_eq!(stored == sent, wire == compress::codec(to), "{from} to {to:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_compressed_anew_is_looked_at_and_measured() {
+    let zstd = Rules { compression: Some(Compression::Zstd(3)), keys: true, ..RULES };
+    let keyless = batch(1, 1, &packed(1, &record(0, 0, None, b"v")), |_| ());
+    assert_eq!(code(&keyless, &zstd), 87);
+    assert_eq!(code(&batch(2, 1, &packed(1, &open_records(1)), |_| ()), &zstd), 87, "fewer than counted");
+    assert_eq!(code(&batch(1, 1, b"\x1f\x8bno gzip", |_| ()), &zstd), -1);
+    let small = batch(500, 1, &packed(1, &open_records(500)), |_| ());
+    let plain = Rules { compression: Some(Compression::None), bytes_max: small.len(), ..RULES };
+    assert_eq!(code(&small, &plain), 10, "what it grows to counts");
+    let claims = batch(3, 1 | LOG_APPEND_TIME, &packed(1, &open_records(3)), |_| ());
+    let (head, stored) = check(Some(&claims), 9, NOW, &zstd).unwrap();
+    assert_eq!((head.attributes, BatchHead::parse(&stored)), (4, Some(head)));
 }
 
 #[test]

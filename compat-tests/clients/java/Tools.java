@@ -1,0 +1,276 @@
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.regex.Pattern;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.utils.internals.Exit;
+
+/**
+ * Kafka's administration tools against a broker, all of them in this one process. Usage: Tools HOST:PORT
+ *
+ * A line is ok when the tool ended as it should and printed what matches. What it prints is what the reference broker
+ * makes it print too.
+ */
+public final class Tools {
+    private static final String T = "tools-" + UUID.randomUUID().toString().substring(0, 8);
+    private static final ByteArrayOutputStream PRINTED = new ByteArrayOutputStream();
+    /** How the tool that runs ended first, and what it had printed by then; some take the end for a failure and go on. */
+    private static Integer status;
+    private static String printed;
+
+    private final PrintStream lines = System.out;
+    private final String bootstrap;
+    private boolean failed;
+
+    private Tools(String bootstrap) {
+        this.bootstrap = bootstrap;
+    }
+
+    /** A tool ended, instead of the process. */
+    private static final class Ended extends RuntimeException {
+        private Ended() {
+            super("ended", null, false, false);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        var tools = new Tools(arguments[arguments.length - 1]);
+        // One stream for all tools, emptied before each: some keep the one that they find first.
+        var capture = new PrintStream(PRINTED, true, StandardCharsets.UTF_8);
+        System.setOut(capture);
+        System.setErr(capture);
+        Exit.setExitProcedure((code, message) -> {
+            end(code);
+            throw new Ended();
+        });
+        tools.all();
+        tools.lines.flush();
+        Runtime.getRuntime().halt(tools.failed ? 1 : 0);
+    }
+
+    private void all() throws Exception {
+        String id;
+        try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            id = admin.describeCluster().nodes().get().iterator().next().idString();
+        }
+        topics();
+        produce(30);
+        places(id);
+        topicConfigs();
+        brokerConfigs(id);
+        absent();
+        ok("tool-topics-delete", "", "tools.TopicCommand", "--delete", "--topic", T);
+        refused("tool-topics-describe-unknown", "does not exist as expected", "tools.TopicCommand", "--describe", "--topic", T);
+    }
+
+    private void topics() {
+        ok("tool-topics-create", "Created topic " + T, "tools.TopicCommand",
+            "--create", "--topic", T, "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=600000");
+        refused("tool-topics-create-again", "Topic '" + T + "' already exists", "tools.TopicCommand",
+            "--create", "--topic", T, "--partitions", "2", "--replication-factor", "1");
+        refused("tool-topics-create-bad-config", "Unknown topic config name: no.such.config", "tools.TopicCommand",
+            "--create", "--topic", T + "-x", "--partitions", "1", "--config", "no.such.config=1");
+        refused("tool-topics-create-bad-value", "Invalid value x for configuration retention.ms: Not a number of type LONG",
+            "tools.TopicCommand", "--create", "--topic", T + "-x", "--partitions", "1", "--config", "retention.ms=x");
+        ok("tool-topics-alter", "", "tools.TopicCommand", "--alter", "--topic", T, "--partitions", "3");
+        refused("tool-topics-alter-fewer", "currently has 3 partition\\(s\\); 2 would not be an increase", "tools.TopicCommand",
+            "--alter", "--topic", T, "--partitions", "2");
+        ok("tool-topics-describe", "Topic: " + T + "\\s+TopicId: \\S{22}\\s+PartitionCount: 3\\s+ReplicationFactor: 1\\s+"
+            + "Configs: .*retention.ms=600000", "tools.TopicCommand", "--describe", "--topic", T);
+        ok("tool-topics-list", "(?m)^" + T + "$", "tools.TopicCommand", "--list");
+        ok("tool-topics-under-replicated", "^$", "tools.TopicCommand", "--describe", "--topic", T, "--under-replicated-partitions");
+        ok("tool-topics-unavailable", "^$", "tools.TopicCommand", "--describe", "--topic", T, "--unavailable-partitions");
+        ok("tool-topics-under-min-isr", "^$", "tools.TopicCommand", "--describe", "--topic", T, "--under-min-isr-partitions");
+    }
+
+    private void produce(int records) throws Exception {
+        try (var producer = new KafkaProducer<>(Map.of("bootstrap.servers", bootstrap), new StringSerializer(), new StringSerializer())) {
+            for (int n = 0; n < records; n++) {
+                producer.send(new ProducerRecord<>(T, n % 3, null, "value " + n)).get();
+            }
+        }
+    }
+
+    private void places(String id) throws Exception {
+        ok("tool-get-offsets", "(?s)" + T + ":0:10.*" + T + ":1:10.*" + T + ":2:10", "tools.GetOffsetShell", "--topic", T);
+        ok("tool-get-offsets-earliest", T + ":1:0", "tools.GetOffsetShell", "--topic-partitions", T + ":1", "--time", "earliest");
+        ok("tool-get-offsets-max-timestamp", T + ":2:9", "tools.GetOffsetShell", "--topic-partitions", T + ":2", "--time", "max-timestamp");
+        var delete = file("{\"version\":1,\"partitions\":[{\"topic\":\"" + T + "\",\"partition\":0,\"offset\":4},"
+            + "{\"topic\":\"" + T + "\",\"partition\":1,\"offset\":-1}]}");
+        ok("tool-delete-records", "(?s)(?=.*" + T + "-0\tlow_watermark: 4)(?=.*" + T + "-1\tlow_watermark: 10)",
+            "tools.DeleteRecordsCommand", "--offset-json-file", delete);
+        ok("tool-delete-records-beyond", "(?s)" + T + "-2\terror: .*OffsetOutOfRange|OFFSET_OUT_OF_RANGE|out of range|outside the range",
+            "tools.DeleteRecordsCommand", "--offset-json-file",
+            file("{\"version\":1,\"partitions\":[{\"topic\":\"" + T + "\",\"partition\":2,\"offset\":99}]}"));
+        ok("tool-get-offsets-after-delete", T + ":0:4", "tools.GetOffsetShell", "--topic-partitions", T + ":0", "--time", "-2");
+        ok("tool-log-dirs", "(?s)\"brokers\":\\[\\{.*\"broker\":" + id + ".*\"partition\":\"" + T + "-2\"", "tools.LogDirsCommand",
+            "--describe", "--topic-list", T);
+        ok("tool-log-dirs-size", "\"size\":[1-9][0-9]*", "tools.LogDirsCommand", "--describe", "--topic-list", T, "--broker-list", id);
+
+        var move = file("{\"version\":1,\"topics\":[{\"topic\":\"" + T + "\"}]}");
+        ok("tool-reassign-generate", "(?s)Current partition replica assignment.*Proposed partition reassignment configuration.*" + T,
+            "tools.reassign.ReassignPartitionsCommand", "--generate", "--topics-to-move-json-file", move, "--broker-list", id);
+        var plan = file("{\"version\":1,\"partitions\":[{\"topic\":\"" + T + "\",\"partition\":0,\"replicas\":[" + id
+            + "],\"log_dirs\":[\"any\"]}]}");
+        ok("tool-reassign-execute", "Successfully started partition reassignment for " + T + "-0",
+            "tools.reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", plan);
+        ok("tool-reassign-verify", "Reassignment of partition " + T + "-0 is completed", "tools.reassign.ReassignPartitionsCommand",
+            "--verify", "--reassignment-json-file", plan);
+        ok("tool-reassign-list", "No partition reassignments found", "tools.reassign.ReassignPartitionsCommand", "--list");
+        ok("tool-reassign-cancel", "None of the specified partition moves are active|No partition|cancelled",
+            "tools.reassign.ReassignPartitionsCommand", "--cancel", "--reassignment-json-file", plan);
+
+        ok("tool-leader-election", "Valid replica already elected for partitions " + T + "-0", "tools.LeaderElectionCommand",
+            "--election-type", "preferred", "--topic", T, "--partition", "0");
+        ok("tool-leader-election-unclean", "Valid replica already elected for partitions " + T + "-1", "tools.LeaderElectionCommand",
+            "--election-type", "unclean", "--topic", T, "--partition", "1");
+        ok("tool-leader-election-all", "", "tools.LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions");
+        refused("tool-leader-election-unknown", "UnknownTopicOrPartition|No such (topic|partition)|does not exist|Does not exist",
+            "tools.LeaderElectionCommand", "--election-type", "preferred", "--topic", T, "--partition", "9");
+
+        ok("tool-quorum-status", "(?s)ClusterId:.*LeaderId:\\s+" + id + "\\s.*HighWatermark:\\s+[0-9]+.*CurrentVoters:.*" + id,
+            "tools.MetadataQuorumCommand", "describe", "--status");
+        ok("tool-quorum-replication", "(?s)NodeId.*LogEndOffset.*\\n" + id + "\\s+\\S+\\s+[0-9]+\\s+0\\s.*Leader", "tools.MetadataQuorumCommand",
+            "describe", "--replication");
+        ok("tool-features", "Feature: metadata.version\\s+SupportedMinVersion: \\S+\\s+SupportedMaxVersion: \\S+\\s+FinalizedVersionLevel: \\S+",
+            "tools.FeatureCommand", "describe");
+        refused("tool-features-unknown", "no.such.feature", "tools.FeatureCommand", "upgrade", "--feature", "no.such.feature=1");
+        ok("tool-cluster-id", "Cluster ID: \\S+", "tools.ClusterTool", "cluster-id");
+        ok("tool-api-versions", "(?s)Produce\\(0\\): 0 to 13 .*DescribeLogDirs\\(35\\): 1 to", "tools.BrokerApiVersionsCommand");
+    }
+
+    private void topicConfigs() throws Exception {
+        String[] topic = {"--entity-type", "topics", "--entity-name", T};
+        ok("tool-configs-topic-alter", "Completed updating config for topic " + T, "tools.ConfigCommand",
+            with(topic, "--alter", "--add-config", "max.message.bytes=2000000,compression.type=lz4,min.insync.replicas=1"));
+        ok("tool-configs-topic-describe", "(?s)(?=.*max.message.bytes=2000000 sensitive=false synonyms=\\{DYNAMIC_TOPIC_CONFIG:"
+            + "max.message.bytes=2000000, DEFAULT_CONFIG:message.max.bytes=1048588\\})(?=.*compression.type=lz4 sensitive=false "
+            + "synonyms=\\{DYNAMIC_TOPIC_CONFIG:compression.type=lz4, DEFAULT_CONFIG:compression.type=producer\\})", "tools.ConfigCommand",
+            with(topic, "--describe"));
+        ok("tool-configs-topic-delete", "Completed updating config for topic " + T, "tools.ConfigCommand",
+            with(topic, "--alter", "--delete-config", "max.message.bytes"));
+        ok("tool-configs-topic-all", "max.message.bytes=1048588 sensitive=false synonyms=\\{DEFAULT_CONFIG:message.max.bytes=1048588\\}",
+            "tools.ConfigCommand", with(topic, "--describe", "--all"));
+        refused("tool-configs-topic-bad-value", "Invalid value x for configuration segment.ms: Not a number of type LONG", "tools.ConfigCommand",
+            with(topic, "--alter", "--add-config", "segment.ms=x"));
+        refused("tool-configs-topic-bad-list", "Unknown topic config name: no.such.config", "tools.ConfigCommand",
+            with(topic, "--alter", "--add-config", "no.such.config=x"));
+        ok("tool-configs-list-append", "Completed", "tools.ConfigCommand",
+            with(topic, "--alter", "--add-config", "leader.replication.throttled.replicas=[0:1,1:1]"));
+        ok("tool-configs-time-type", "Completed", "tools.ConfigCommand", with(topic, "--alter", "--add-config", "message.timestamp.type=LogAppendTime"));
+        produce(3);
+    }
+
+    private void brokerConfigs(String id) {
+        String[] one = {"--entity-type", "brokers", "--entity-name", id};
+        String[] all = {"--entity-type", "brokers", "--entity-default"};
+        ok("tool-configs-broker-alter", "Completed updating config for broker " + id, "tools.ConfigCommand",
+            with(one, "--alter", "--add-config", "log.retention.ms=3600000"));
+        ok("tool-configs-brokers-alter", "Completed updating default config for brokers in the cluster", "tools.ConfigCommand",
+            with(all, "--alter", "--add-config", "log.retention.ms=7200000"));
+        ok("tool-configs-broker-describe", "log.retention.ms=3600000 sensitive=false synonyms=\\{DYNAMIC_BROKER_CONFIG:"
+            + "log.retention.ms=3600000, DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7200000", "tools.ConfigCommand", with(one, "--describe"));
+        ok("tool-configs-brokers-describe", "log.retention.ms=7200000 sensitive=false synonyms=\\{DYNAMIC_DEFAULT_BROKER_CONFIG:"
+            + "log.retention.ms=7200000", "tools.ConfigCommand", with(all, "--describe"));
+        ok("tool-configs-broker-delete", "Completed", "tools.ConfigCommand", with(one, "--alter", "--delete-config", "log.retention.ms"));
+        ok("tool-configs-brokers-delete", "Completed", "tools.ConfigCommand", with(all, "--alter", "--delete-config", "log.retention.ms"));
+        refused("tool-configs-broker-static", "Cannot update these configs dynamically: \\[num.partitions\\]", "tools.ConfigCommand",
+            with(one, "--alter", "--add-config", "num.partitions=3"));
+        refused("tool-configs-broker-bad-value", "Invalid value x for configuration log.retention.ms: Not a number of type LONG", "tools.ConfigCommand",
+            with(one, "--alter", "--add-config", "log.retention.ms=x"));
+        ok("tool-configs-broker-all", "(?s)(?=.*\\bnum.partitions=)(?=.*\\bauto.create.topics.enable=true)(?=.*\\blog.dirs=/)"
+            + "(?=.*\\bnode.id=" + id + ")(?=.*\\boffsets.retention.minutes=10080)(?=.*\\blisteners=PLAINTEXT://)", "tools.ConfigCommand",
+            with(one, "--describe", "--all"));
+        String[] loggers = {"--entity-type", "broker-loggers", "--entity-name", id};
+        ok("tool-configs-loggers-alter", "Completed updating config for broker-logger " + id, "tools.ConfigCommand",
+            with(loggers, "--alter", "--add-config", "root=WARN"));
+        ok("tool-configs-loggers-describe", "root=WARN sensitive=false", "tools.ConfigCommand", with(loggers, "--describe"));
+        refused("tool-configs-loggers-unknown", "Invalid broker logger\\(s\\): no.such.logger", "tools.ConfigCommand",
+            with(loggers, "--alter", "--add-config", "no.such.logger=INFO"));
+    }
+
+    /** What neither broker has, and says so alike. */
+    private void absent() {
+        ok("tool-configs-quotas-none", "^$", "tools.ConfigCommand", "--entity-type", "clients", "--describe");
+        ok("tool-configs-users-none", "^$", "tools.ConfigCommand", "--entity-type", "users", "--describe");
+        ok("tool-client-metrics-none", "^$", "tools.ClientMetricsCommand", "--list");
+        refused("tool-acls-disabled", "No Authorizer is configured", "tools.AclCommand", "--list");
+        refused("tool-acls-add-disabled", "No Authorizer is configured", "tools.AclCommand",
+            "--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", T);
+    }
+
+    private static String[] with(String[] first, String... more) {
+        var all = new ArrayList<>(Arrays.asList(first));
+        all.addAll(List.of(more));
+        return all.toArray(new String[0]);
+    }
+
+    private static String file(String json) throws Exception {
+        var path = Files.createTempFile("tools", ".json");
+        path.toFile().deleteOnExit();
+        return Files.writeString(path, json).toString();
+    }
+
+    private void ok(String name, String pattern, String tool, String... arguments) {
+        line(name, true, pattern, tool, arguments);
+    }
+
+    private void refused(String name, String pattern, String tool, String... arguments) {
+        line(name, false, pattern, tool, arguments);
+    }
+
+    private static void end(int code) {
+        if (status == null) {
+            status = code;
+            printed = PRINTED.toString(StandardCharsets.UTF_8).strip();
+        }
+    }
+
+    private void line(String name, boolean succeeds, String pattern, String tool, String... arguments) {
+        PRINTED.reset();
+        status = null;
+        try {
+            run(tool, arguments);
+            end(0);
+        } catch (Ended ended) {
+            // It is noted.
+        } catch (Throwable problem) {
+            problem.printStackTrace();
+            end(-1);
+        }
+        if ((status == 0) == succeeds && Pattern.compile(pattern).matcher(printed).find()) {
+            lines.println("ok " + name);
+        } else {
+            failed = true;
+            String shown = printed.replaceAll("\\s+", " ");
+            lines.println("FAIL " + name + ": status " + status + ", wanted /" + pattern + "/, printed: "
+                + shown.substring(0, Math.min(shown.length(), 600)));
+        }
+        lines.flush();
+    }
+
+    /** Runs the main method of a tool of Kafka's. */
+    private void run(String tool, String... arguments) throws Throwable {
+        String name = "org.apache.kafka." + tool;
+        String[] at = {"--bootstrap-server", bootstrap};
+        // Sub-commands come first, their options after them.
+        boolean sub = arguments.length > 0 && !arguments[0].startsWith("--");
+        String[] all = sub && !tool.endsWith("ClusterTool") ? with(at, arguments) : with(arguments, at);
+        try {
+            Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) all);
+        } catch (InvocationTargetException thrown) {
+            throw thrown.getCause();
+        }
+    }
+}

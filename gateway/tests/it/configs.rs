@@ -1,0 +1,278 @@
+//! What configs do to records, and what can be changed while a node runs.
+
+use crate::proofs::configs::config;
+use crate::support::{
+    Batch, Broker, Client, Topic, batches, fetch_request, now_ms, only, produce_request, run, start,
+};
+use bytes::Bytes;
+use kafka_protocol::messages as m;
+use kafka_protocol::messages::alter_configs_request as replace;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::incremental_alter_configs_request as change;
+use kafka_protocol::protocol::StrBytes;
+use rangeway_core::api::batch::{BatchHead, CRC_FROM};
+use rangeway_core::api::crc32c;
+use rangeway_gateway::Settings;
+use rangeway_gateway::logs::Levels;
+use std::sync::Arc;
+
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+const LOGGER: i8 = 8;
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+const APPEND: i8 = 2;
+
+fn text(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
+/// One operation on one config; the answer's code and sentence.
+async fn alter(
+    c: &mut Client,
+    (kind, name): (i8, &str),
+    key: &str,
+    operation: i8,
+    value: Option<&str>,
+) -> (i16, String) {
+    let config = change::AlterableConfig::default()
+        .with_name(text(key))
+        .with_config_operation(operation)
+        .with_value(value.map(text));
+    let resource = change::AlterConfigsResource::default()
+        .with_resource_type(kind)
+        .with_resource_name(text(name))
+        .with_configs(vec![config]);
+    let request = m::IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+    let row = c.call(1, request).await.responses.remove(0);
+    (row.error_code, row.error_message.map(|m| m.to_string()).unwrap_or_default())
+}
+
+/// (value, source, synonyms' sources) of one config.
+async fn shown(c: &mut Client, resource: (i8, &str), key: &str) -> (String, i8, Vec<i8>) {
+    let row = config(c, 4, resource, key).await;
+    (row.value.unwrap().to_string(), row.config_source, row.synonyms.iter().map(|s| s.source).collect())
+}
+
+/// The one batch that a partition holds, its CRC looked at.
+async fn stored(c: &mut Client, t: &Topic) -> (BatchHead, Bytes) {
+    let records = c.fetch(t, 0).await.records.unwrap();
+    assert_eq!(batches(&Some(records.clone())).len(), 1);
+    let head = BatchHead::parse(&records).unwrap();
+    assert_eq!(head.crc, crc32c(&[&records[CRC_FROM..]]));
+    (head, records)
+}
+
+#[test]
+fn records_of_a_topic_of_append_time_carry_the_nodes_time() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[("message.timestamp.type", "LogAppendTime")]).await;
+        let before = now_ms();
+        // Neither bound is asked of times that are not kept.
+        let row = c.produce(&t, Batch::at(vec![5, before + 10_000_000]).bytes()).await;
+        let after = now_ms();
+        assert_eq!(row.error_code, 0);
+        assert!((before..=after).contains(&row.log_append_time_ms), "{}", row.log_append_time_ms);
+        let (head, _) = stored(&mut c, &t).await;
+        assert_eq!((head.attributes & 8, head.max_timestamp), (8, row.log_append_time_ms));
+        // From the next batch on it is the producer's again.
+        assert_eq!(alter(&mut c, (TOPIC, &t.name), "message.timestamp.type", DELETE, None).await.0, 0);
+        let row = c.produce(&t, Batch::at(vec![before]).bytes()).await;
+        assert_eq!((row.error_code, row.log_append_time_ms), (0, -1));
+        let data = c.fetch(&t, 2).await.records.unwrap();
+        let head = BatchHead::parse(&data).unwrap();
+        assert_eq!((head.base_offset, head.attributes & 8, head.max_timestamp), (2, 0, before));
+    });
+}
+
+#[test]
+fn batches_are_stored_in_the_topics_codec() {
+    run(async {
+        let mut c = Client::new().await;
+        for (word, codec) in [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)] {
+            let t = c.topic(1, &[("compression.type", word)]).await;
+            let sent = Batch::of(50).value(200).bytes();
+            assert_eq!(c.produce(&t, sent.clone()).await.error_code, 0);
+            let (head, records) = stored(&mut c, &t).await;
+            assert_eq!((head.codec(), head.record_count), (codec, 50));
+            assert_eq!(records.len() < sent.len() / 5, codec != 0, "{word}: {}", records.len());
+        }
+    });
+}
+
+#[test]
+fn clients_that_do_not_know_zstd_are_told_so() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[("compression.type", "zstd")]).await;
+        c.produce(&t, Batch::of(1).bytes()).await;
+        for (version, code) in [(9, 76), (10, 0)] {
+            let response = c.call(version, fetch_request(&t, &[(0, 0)])).await;
+            assert_eq!(only(&response).error_code, code, "version {version}");
+        }
+    });
+}
+
+#[test]
+fn producers_that_want_all_copies_are_refused_where_there_are_too_few() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[("min.insync.replicas", "2")]).await;
+        for (acks, code) in [(-1, 19), (1, 0)] {
+            let request = produce_request(&t, acks, &[(0, Some(Batch::of(1).bytes()))]);
+            let response = c.call(9, request).await;
+            assert_eq!(response.responses[0].partition_responses[0].error_code, code, "acks {acks}");
+        }
+        assert_eq!(alter(&mut c, (TOPIC, &t.name), "min.insync.replicas", SET, Some("1")).await.0, 0);
+        assert_eq!(c.produce(&t, Batch::of(1).bytes()).await.base_offset, 1);
+        let drive = [("min.insync.replicas", "2"), ("rangeway.drive", "quorum(write=2, memory, memory)")];
+        let t = c.topic(1, &drive).await;
+        assert_eq!(c.produce(&t, Batch::of(1).bytes()).await.error_code, 0, "its drive has two copies");
+    });
+}
+
+#[test]
+fn a_check_tells_the_configs_that_a_topic_would_have() {
+    run(async {
+        let mut c = Client::new().await;
+        let config =
+            CreatableTopicConfig::default().with_name(text("retention.ms")).with_value(Some(text("5")));
+        let topic = CreatableTopic::default()
+            .with_name(m::TopicName(text("only-checked")))
+            .with_num_partitions(2)
+            .with_replication_factor(3)
+            .with_configs(vec![config]);
+        let request = m::CreateTopicsRequest::default().with_validate_only(true).with_topics(vec![topic]);
+        let row = c.call(7, request).await.topics.remove(0);
+        assert_eq!((row.error_code, row.num_partitions, row.replication_factor), (0, 2, 3));
+        let configs = row.configs.unwrap();
+        let retention = configs.iter().find(|config| config.name.as_str() == "retention.ms").unwrap();
+        assert_eq!((retention.value.as_ref().unwrap().as_str(), retention.config_source), ("5", 1));
+    });
+}
+
+async fn own_broker() -> (Broker, Client) {
+    let applied = Box::new(|_| Ok(()));
+    let logs = Some(Arc::new(Levels::new("info".to_owned(), applied)));
+    let broker = start(Settings { logs, ..Settings::default() }).await;
+    let client = Client::to(&broker).await;
+    (broker, client)
+}
+
+#[test]
+fn what_topics_have_by_default_is_changed_while_the_node_runs() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let t = c.topic(1, &[]).await;
+        let own = c.topic(1, &[("max.message.bytes", "2000")]).await;
+        let (all, this) = ((BROKER, ""), (BROKER, "7"));
+        let large = Batch::of(1).value(1000).bytes();
+        assert_eq!(alter(&mut c, all, "message.max.bytes", SET, Some("500")).await, (0, String::new()));
+        assert_eq!(c.produce(&t, large.clone()).await.error_code, 10);
+        assert_eq!(c.produce(&own, large.clone()).await.error_code, 0, "its own value wins");
+        let expected = ("500".to_owned(), 3, vec![3, 5]);
+        assert_eq!(shown(&mut c, (TOPIC, &t.name), "max.message.bytes").await, expected);
+        assert_eq!(shown(&mut c, this, "message.max.bytes").await, expected);
+        assert_eq!(shown(&mut c, all, "message.max.bytes").await, ("500".to_owned(), 3, vec![3]));
+
+        assert_eq!(alter(&mut c, this, "message.max.bytes", SET, Some("5000")).await.0, 0);
+        assert_eq!(c.produce(&t, large.clone()).await.error_code, 0);
+        let expected = ("5000".to_owned(), 2, vec![2, 3, 5]);
+        assert_eq!(shown(&mut c, (TOPIC, &t.name), "max.message.bytes").await, expected);
+        let new = c.topic(1, &[]).await;
+        assert_eq!(shown(&mut c, (TOPIC, &new.name), "max.message.bytes").await, expected);
+
+        for resource in [this, all] {
+            assert_eq!(alter(&mut c, resource, "message.max.bytes", DELETE, None).await.0, 0);
+        }
+        let expected = ("1048588".to_owned(), 5, vec![5]);
+        assert_eq!(shown(&mut c, (TOPIC, &t.name), "max.message.bytes").await, expected);
+        assert_eq!(alter(&mut c, all, "log.message.timestamp.type", SET, Some("LogAppendTime")).await.0, 0);
+        assert!(c.produce(&t, Batch::of(1).bytes()).await.log_append_time_ms > 0);
+    });
+}
+
+#[test]
+fn what_is_read_at_the_start_only_is_not_changed() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let (all, this) = ((BROKER, ""), (BROKER, "7"));
+        let fixed = alter(&mut c, this, "num.partitions", SET, Some("3")).await;
+        assert_eq!(fixed, (42, "Cannot update these configs dynamically: [num.partitions]".to_owned()));
+        assert_eq!(alter(&mut c, all, "no.such.setting", SET, Some("3")).await.0, 40);
+        // What a reassignment clears when it is done.
+        assert_eq!(alter(&mut c, this, "leader.replication.throttled.rate", DELETE, None).await.0, 0);
+        assert_eq!(alter(&mut c, all, "log.retention.ms", SET, Some("x")).await.0, 42);
+        assert_eq!(alter(&mut c, all, "log.retention.ms", APPEND, Some("1")).await.0, 40);
+        assert_eq!(alter(&mut c, all, "log.cleanup.policy", SET, Some("no")).await.0, 42);
+        assert_eq!(alter(&mut c, (BROKER, "8"), "log.retention.ms", SET, Some("1")).await.0, 42);
+        assert_eq!(alter(&mut c, (16, "x"), "metrics", SET, Some("1")).await.0, 42);
+        for (key, read_only) in
+            [("num.partitions", true), ("log.retention.ms", false), ("max.connections", false)]
+        {
+            assert_eq!(config(&mut c, 4, this, key).await.read_only, read_only, "{key}");
+        }
+        for key in ["listeners", "log.dirs", "node.id"] {
+            let row = config(&mut c, 4, this, key).await;
+            assert!(row.read_only && row.config_source == 4 && !row.value.unwrap().is_empty(), "{key}");
+        }
+    });
+}
+
+#[test]
+fn a_nodes_settings_are_replaced_as_a_whole() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let this = (BROKER, "7");
+        assert_eq!(alter(&mut c, this, "log.retention.ms", SET, Some("5")).await.0, 0);
+        let config = replace::AlterableConfig::default()
+            .with_name(text("max.connections"))
+            .with_value(Some(text("50")));
+        let resource = replace::AlterConfigsResource::default()
+            .with_resource_type(BROKER)
+            .with_resource_name(text("7"))
+            .with_configs(vec![config]);
+        let request = m::AlterConfigsRequest::default().with_resources(vec![resource]);
+        assert_eq!(c.call(2, request).await.responses[0].error_code, 0);
+        assert_eq!(shown(&mut c, this, "max.connections").await.0, "50");
+        assert_eq!(shown(&mut c, this, "log.retention.ms").await.1, 5, "not named, so its default again");
+    });
+}
+
+#[test]
+fn fewer_connections_may_be_allowed_while_the_node_runs() {
+    run(async {
+        let (broker, mut c) = own_broker().await;
+        assert_eq!(alter(&mut c, (BROKER, ""), "max.connections", SET, Some("1")).await.0, 0);
+        assert!(Client::to(&broker).await.is_closed().await);
+        assert_eq!(alter(&mut c, (BROKER, ""), "max.connections", SET, Some("2")).await.0, 0);
+        let mut second = Client::to(&broker).await;
+        assert_eq!(second.call(0, m::ApiVersionsRequest::default()).await.error_code, 0);
+    });
+}
+
+#[test]
+fn log_levels_are_shown_and_changed() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let this = (LOGGER, "7");
+        assert_eq!(shown(&mut c, this, "root").await, ("INFO".to_owned(), 6, vec![]));
+        assert_eq!(alter(&mut c, this, "rangeway_core::store", SET, Some("DEBUG")).await.0, 0);
+        assert_eq!(shown(&mut c, this, "rangeway_core::store").await.0, "DEBUG");
+        assert_eq!(alter(&mut c, this, "rangeway_core::store", DELETE, None).await.0, 0);
+        assert_eq!(alter(&mut c, this, "root", SET, Some("LOUD")).await.0, 40);
+        assert_eq!(alter(&mut c, this, "kafka.server", SET, Some("DEBUG")).await.0, 40);
+        let all = DescribeConfigsResource::default()
+            .with_resource_type(LOGGER)
+            .with_resource_name(text("7"))
+            .with_configuration_keys(None);
+        let request = m::DescribeConfigsRequest::default().with_resources(vec![all]);
+        let names: Vec<String> =
+            c.call(4, request).await.results[0].configs.iter().map(|row| row.name.to_string()).collect();
+        for name in ["rangeway_core", "rangeway_core::store", "rangeway_gateway::groups", "root"] {
+            assert!(names.iter().any(|shown| shown == name), "{name}");
+        }
+    });
+}
