@@ -2,6 +2,7 @@ mod balance;
 mod lineage;
 mod parking;
 mod reshard;
+mod transaction_storm;
 mod transactions;
 
 use super::{Node, NodeOptions};

@@ -130,7 +130,7 @@ impl RangeState {
 
     /// Takes in a marker that the log holds.
     pub(super) fn apply_marker(&mut self, header: &EntryHeader) {
-        let Some(body) = MarkerBody::of(header) else { return };
+        let Some(body) = MarkerBody::of(header).filter(|body| body.producer_id >= 0) else { return };
         let (partition, id) = (header.partition, body.producer_id);
         let marker = LastMarker {
             number: body.number,

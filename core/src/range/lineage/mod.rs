@@ -90,3 +90,5 @@ pub(super) fn back(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

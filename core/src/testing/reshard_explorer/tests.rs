@@ -94,6 +94,8 @@ const TRANSACTIONS: Scope =
 const LATE_BATCH: Scope = Scope { copies: 0, timeouts: 1, ..TRANSACTIONS };
 /// The same through a split.
 const TRANSACTIONS_SPLIT: Scope = Scope { transactions: 1, reshards: 1, ..TRANSACTIONS };
+/// The same while another node takes the range over and the first one does not know.
+const TRANSACTIONS_FAILOVER: Scope = Scope { nodes: 2, failovers: 1, ..TRANSACTIONS };
 /// The same through a roll and a restart.
 const TRANSACTIONS_RESTART: Scope = Scope { rolls: 1, restarts: 1, ..TRANSACTIONS };
 const RETAIN: Scope = Scope { clients: ONE, deletes: 1, failing: 0, ..SPLIT };
@@ -196,7 +198,8 @@ fn a_marker_ends_its_own_transaction_and_no_other() {
 }
 
 #[test]
-fn a_transaction_goes_on_in_the_child() {
+fn a_transaction_goes_on_in_the_child_and_under_another_primary() {
+    check("transactions, failover", TRANSACTIONS_FAILOVER, &[]);
     check("transactions, split", TRANSACTIONS_SPLIT, &[Mutant::MarkerInFlight]);
     check("transactions, split and merge", Scope { reshards: 2, ..TRANSACTIONS_SPLIT }, &[]);
 }
