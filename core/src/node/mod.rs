@@ -237,7 +237,7 @@ impl Inner {
         };
         let (mut ranges, mut batches, mut bytes, mut checkpoints, mut duplicates, mut blocked) =
             (0, 0, 0, 0, 0, 0);
-        let mut segments = 0;
+        let (mut segments, mut open) = (0, 0);
         for topic in self.all_topics().values() {
             for range in topic.ranges().iter() {
                 let counts = range.counts();
@@ -248,6 +248,7 @@ impl Inner {
                 checkpoints += counts.checkpoints.load(Ordering::Relaxed);
                 duplicates += counts.duplicates.load(Ordering::Relaxed);
                 blocked += usize::from(matches!(range.phase(), Phase::Blocked(_)));
+                open += range.open_transactions();
             }
         }
         add("ranges", "Active ranges led by this node", false, vec![], ranges as f64);
@@ -270,6 +271,8 @@ impl Inner {
             vec![],
             self.parking.waited_ms() as f64 / 1000.0,
         );
+        let help = "Open transactions, counted in each partition that they write to";
+        add("transactions_open", help, false, vec![], open as f64);
         add("checkpoints_total", "Checkpoints written", true, vec![], checkpoints as f64);
         add("duplicate_batches_total", "Batches answered as duplicates", true, vec![], duplicates as f64);
         add(

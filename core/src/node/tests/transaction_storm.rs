@@ -149,10 +149,25 @@ async fn unrest(api: Api, topic: TopicId, mut rng: Rng, done: Arc<AtomicBool>) -
     made
 }
 
+/// Waits until something was rewritten into a chunk: markers are, too.
+async fn rewritten(node: &Node) {
+    let until = soon();
+    let chunks = || node.api().metrics().into_iter().find(|metric| metric.name == "chunks_written_total");
+    while chunks().is_none_or(|metric| metric.value == 0.0) {
+        assert!(Instant::now() < until, "nothing is rewritten");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_committed_reader_gets_what_was_committed_whatever_becomes_of_ranges_and_node() {
     let dir = tempfile::tempdir().expect("a directory");
-    let small = [("segment.roll.bytes", "64KiB"), ("extent.bytes", "64KiB"), ("memory.tail.bytes", "64KiB")];
+    let small = [
+        ("segment.roll.bytes", "64KiB"),
+        ("extent.bytes", "64KiB"),
+        ("memory.tail.bytes", "64KiB"),
+        ("journal.bytes", "64KiB"),
+    ];
     let mut node = Node::start(options(&[dir.path()], &small)).await.expect("starts");
     let topic = topic(&node, "t", PARTITIONS, &[]).await;
     let mut producers: Vec<Producer> = (1..=PRODUCERS).map(Producer::new).collect();
@@ -182,6 +197,7 @@ async fn a_committed_reader_gets_what_was_committed_whatever_becomes_of_ranges_a
         }
         done.store(true, Ordering::Release);
         changes += unrest.await.expect("no panic");
+        rewritten(&node).await;
         match round % 2 {
             0 => node.crash().await,
             _ => node.stop().await,

@@ -38,6 +38,8 @@ async fn committed_readers_see_ended_transactions_through_split_and_merge_and_re
         assert_eq!(base(&append(&node, id, vec![batch]).await[0]), offset);
     }
     assert_eq!(committed(&node, at, 0, 1 << 20).await, (0, (3, 0), vec![]), "both are open");
+    let open = node.api().metrics().into_iter().find(|metric| metric.name == "transactions_open");
+    assert_eq!(open.map(|metric| metric.value), Some(2.0));
     assert_eq!(read_all(&node, id, 1, 0).await.len(), 3);
     node.api().split(id, 0, Some(1)).await.expect("split");
     node.api().write_marker(at, marker(5, 1, 1, false), soon()).await.expect("the child takes it");

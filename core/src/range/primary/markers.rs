@@ -81,6 +81,12 @@ impl RangePrimary {
         (from >= log_start).then(|| state.transactions.aborted_within(from, below))
     }
 
+    /// How many transactions are open, counted in each partition.
+    pub fn open_transactions(&self) -> usize {
+        let state = self.state();
+        state.partitions().map(|(_, partition)| partition.transactions.open().len()).sum()
+    }
+
     /// What `look` makes of each producer of a partition, in order of their ids; nothing outside of the range.
     pub fn producers<T>(&self, partition: Partition, look: impl Fn(i64, &Producer) -> T) -> Option<Vec<T>> {
         self.span.index(partition)?;
