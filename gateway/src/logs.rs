@@ -28,14 +28,14 @@ const SHOWN: [&str; 14] = [
     "rangeway_gateway::http",
     "rangeway_gateway::protocol",
 ];
-/// Kafka's words. FATAL is as good as ERROR: nothing is logged above that.
+/// Kafka's words, in order. FATAL is as good as ERROR: nothing is logged above that.
 const LEVELS: [(&str, &str); 6] = [
-    ("FATAL", "error"),
-    ("ERROR", "error"),
-    ("WARN", "warn"),
-    ("INFO", "info"),
     ("DEBUG", "debug"),
+    ("ERROR", "error"),
+    ("FATAL", "error"),
+    ("INFO", "info"),
     ("TRACE", "trace"),
+    ("WARN", "warn"),
 ];
 
 /// Puts a filter into force.
@@ -156,7 +156,7 @@ fn directives(base: &str, set: &BTreeMap<String, &'static str>) -> String {
 /// Kafka's word for a level.
 fn kafka(level: &str) -> Option<&'static str> {
     let level = level.trim().to_ascii_lowercase();
-    LEVELS.iter().rev().find(|(_, ours)| *ours == level).map(|(kafka, _)| *kafka)
+    LEVELS.iter().find(|(_, ours)| *ours == level).map(|(kafka, _)| *kafka)
 }
 
 /// Whether a name is a module of ours.

@@ -352,7 +352,7 @@ pub enum Refusal {
         id: TopicId,
     },
     /// A topic is there whose name differs only in `.` against `_`, until it is deleted.
-    #[error("topic '{name}' collides with existing topic '{existing}': they differ only in '.' and '_'")]
+    #[error("Topic '{name}' collides with existing topic: {existing}")]
     NameCollides {
         /// The name asked for.
         name: String,

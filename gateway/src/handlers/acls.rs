@@ -19,7 +19,8 @@ const WHY: &str = "No Authorizer is configured.";
 
 /// Refuses.
 pub async fn describe(_: Context, _: DescribeAclsRequest) -> Result<DescribeAclsResponse, Close> {
-    Ok(DescribeAclsResponse::default().with_error_code(SecurityDisabled.code()).with_error_message(text(WHY)))
+    let why = text("No Authorizer is configured on the broker");
+    Ok(DescribeAclsResponse::default().with_error_code(SecurityDisabled.code()).with_error_message(why))
 }
 
 /// Refuses each rule.

@@ -56,10 +56,10 @@ fn filter(components: &[ComponentData]) -> Result<(), Refused> {
     for component in components {
         let kind = component.entity_type.as_str();
         if kind.is_empty() {
-            return invalid("Unexpected empty entity component type.".to_owned());
+            return invalid("Invalid empty entity type.".to_owned());
         }
         if !ENTITIES.contains(&kind) {
-            let why = format!("Custom entity type '{kind}' not supported");
+            let why = format!("Unsupported entity type {kind}");
             return Err((ResponseError::UnsupportedVersion, why));
         }
         if !seen.insert(kind) {
@@ -79,7 +79,7 @@ fn filter(components: &[ComponentData]) -> Result<(), Refused> {
         }
     }
     if seen.contains("ip") && seen.len() > 1 {
-        return invalid("Invalid entity filter component combination: ip is filtered alone.".to_owned());
+        return invalid("Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component.".to_owned());
     }
     Ok(())
 }
@@ -127,7 +127,10 @@ fn judge(asked: &AskedEntry) -> Result<(), Refused> {
     }
     let by_address = seen.contains("ip");
     if by_address && seen.len() > 1 {
-        return invalid("Invalid quota entity combination: ip stands alone".to_owned());
+        return invalid(
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+                .to_owned(),
+        );
     }
     let mut keys = HashSet::new();
     for op in &asked.ops {
@@ -135,13 +138,14 @@ fn judge(asked: &AskedEntry) -> Result<(), Refused> {
         if !keys.insert(key) {
             return invalid(format!("Duplicate quota key {key}"));
         }
+        if op.remove {
+            continue;
+        }
         if !KEYS.contains(&(key, by_address)) {
             return invalid(format!("Invalid configuration key {key}"));
         }
-        if !op.remove {
-            let why = format!("{key}: this node enforces no quotas, so none can be set.");
-            return Err((ResponseError::UnsupportedVersion, why));
-        }
+        let why = format!("{key}: this node enforces no quotas, so none can be set.");
+        return Err((ResponseError::UnsupportedVersion, why));
     }
     Ok(())
 }
@@ -181,9 +185,9 @@ mod tests {
             entry(&[("user", Some(""))], &[]),
             entry(&[("user", None), ("user", Some("a"))], &[]),
             entry(&[("user", None), ("ip", None)], &[]),
-            entry(&[("ip", None)], &[("producer_byte_rate", true)]),
-            entry(user, &[("connection_creation_rate", true)]),
-            entry(user, &[("no.such.key", true)]),
+            entry(&[("ip", None)], &[("producer_byte_rate", false)]),
+            entry(user, &[("connection_creation_rate", false)]),
+            entry(user, &[("no.such.key", false)]),
             entry(user, &[("producer_byte_rate", true), ("producer_byte_rate", true)]),
         ] {
             assert_eq!(code(wrong.clone()), Some(42), "{wrong:?}");

@@ -4,6 +4,7 @@ use super::configs::{BROKER, BROKER_LOGGER, Refused, TOPIC};
 use super::describe_configs::this_node;
 use super::{Context, Operation, Resource};
 use crate::config::log_without_effect;
+use crate::logs::ROOT;
 use crate::protocol::errors;
 use crate::vpartition;
 use kafka_protocol::ResponseError;
@@ -52,9 +53,9 @@ fn topic(context: &Context, name: &str) -> Result<Arc<TopicView>, Refused> {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to change configs".to_owned()));
     }
     vpartition::check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
-    vpartition::by_name(&context.api.catalog(), name)
-        .cloned()
-        .ok_or_else(|| (ResponseError::UnknownTopicOrPartition, format!("there is no topic '{name}'")))
+    vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(|| {
+        (ResponseError::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
+    })
 }
 
 /// Whether all of these are settings of a node that can be changed while it runs.
@@ -120,6 +121,10 @@ fn levels(context: &Context, changes: &Changes, validate_only: bool) -> Result<(
     let Some(levels) = &context.shared.settings.logs else {
         return Err((ResponseError::InvalidRequest, "this program's logs have no levels".to_owned()));
     };
+    if changes.iter().any(|(name, level)| name == ROOT && level.is_none()) {
+        let why = "Removing the log level of the root logger is not allowed";
+        return Err((ResponseError::InvalidRequest, why.to_owned()));
+    }
     levels.change(changes, validate_only).map_err(|why| (ResponseError::InvalidConfig, why))?;
     if !validate_only {
         tracing::info!(levels = ?changes, "log levels changed");

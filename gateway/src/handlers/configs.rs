@@ -183,16 +183,21 @@ pub(super) fn broker_rows(
     let mut rows: Vec<_> = rows.into_iter().map(|row| broker_row(row, shown)).collect();
     let listener = format!("PLAINTEXT://{}:{}", facts.host, facts.port);
     for (name, value, kind, documentation) in [
-        ("advertised.listeners", Some(listener.clone()), Kind::Text, "Where clients are told to connect."),
+        (
+            "advertised.listeners",
+            Some(listener.clone()),
+            Kind::List(&[]),
+            "Where clients are told to connect.",
+        ),
         ("broker.rack", facts.rack.clone(), Kind::Text, "Rack or zone of this node."),
-        ("listeners", Some(listener), Kind::Text, "Where this client is served."),
+        ("listeners", Some(listener), Kind::List(&[]), "Where this client is served."),
         ("log.dirs", Some(facts.dirs.join(",")), Kind::List(&[]), "Data directories of this node."),
     ] {
         let row = DescribeConfigsResourceResult::default()
             .with_name(StrBytes::from_static_str(name))
             .with_value(value.clone().map(StrBytes::from_string))
             .with_read_only(true)
-            .with_config_source(SOURCE_STATIC_BROKER)
+            .with_config_source(number(if value.is_some() { Source::Start } else { Source::Default }))
             .with_config_type(type_number(kind))
             .with_documentation(shown.documentation.then(|| StrBytes::from_static_str(documentation)));
         let own = value.map(|value| synonym(name, value, SOURCE_STATIC_BROKER));

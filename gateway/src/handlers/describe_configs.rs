@@ -62,7 +62,7 @@ async fn describe(
         TOPIC => {
             vpartition::check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
             let topic = vpartition::by_name(&catalog, name).ok_or_else(|| {
-                (ResponseError::UnknownTopicOrPartition, format!("there is no topic '{name}'"))
+                (ResponseError::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
             })?;
             Ok(topic_rows(topic, nodes, shown))
         }

@@ -71,7 +71,16 @@ async fn alter(
                 Ok(dynamic::topic_key(name).map(|key| (key, value(key))))
             })?
         }
-        Target::Loggers => changes(&resource.configs, |_| Ok(None))?,
+        Target::Loggers => {
+            if let Some(change) =
+                resource.configs.iter().find(|one| ![SET, DELETE].contains(&one.config_operation))
+            {
+                let word = if change.config_operation == APPEND { "APPEND" } else { "SUBTRACT" };
+                let why = format!("{word} operation is not allowed for the BROKER_LOGGER resource");
+                return Err((ResponseError::InvalidRequest, why));
+            }
+            changes(&resource.configs, |_| Ok(None))?
+        }
     };
     apply(context, target, changes, validate_only).await
 }
@@ -93,22 +102,27 @@ fn changes(
         }
         let present = present(name)?;
         let Some(value) = &change.value else {
-            return Err(request(format!("config {name} needs a value; operation 1 (delete) takes it back")));
+            return Err(request(format!("Null value not supported for : {name}")));
         };
+        let not_a_list =
+            |word: &str| config(format!("Can't {word} to key {name} because its type is not LIST."));
         let value = match (change.config_operation, present) {
-            (SET, _) => Ok(value.to_string()),
-            (APPEND, Some((key, present))) => key.appended(&present, value),
-            (SUBTRACT, Some((key, present))) => key.subtracted(&present, value),
-            (APPEND | SUBTRACT, None) => {
-                return Err(config(format!("config {name} is no list: it can be set and deleted only")));
+            (SET, _) => value.to_string(),
+            (APPEND, Some((key, present))) => {
+                key.appended(&present, value).map_err(|_| not_a_list("APPEND"))?
             }
+            (SUBTRACT, Some((key, present))) => {
+                key.subtracted(&present, value).map_err(|_| not_a_list("SUBTRACT"))?
+            }
+            (APPEND, None) => return Err(not_a_list("APPEND")),
+            (SUBTRACT, None) => return Err(not_a_list("SUBTRACT")),
             (other, _) => {
                 return Err(request(format!(
                     "operation {other} on config {name} is not known; 0 set, 1 delete, 2 append, 3 subtract"
                 )));
             }
         };
-        changes.push((name.to_owned(), Some(value.map_err(|e| config(e.to_string()))?)));
+        changes.push((name.to_owned(), Some(value)));
     }
     Ok(changes)
 }

@@ -42,7 +42,10 @@ pub async fn handle(
 fn judge(update: &FeatureUpdateKey) -> Result<(), Refused> {
     let (name, level) = (update.feature.as_str(), update.max_version_level);
     let refused = |why: &str| {
-        let why = format!("Invalid update version {level} for feature {name}. {why}");
+        let why = format!(
+            "The update failed for all features since the following feature had an error: Invalid update version \
+             {level} for feature {name}. {why}"
+        );
         Err((ResponseError::InvalidUpdateVersion, why))
     };
     match FEATURES.iter().find(|feature| feature.name == name) {

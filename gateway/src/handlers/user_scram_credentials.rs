@@ -6,6 +6,7 @@ use super::configs::{Refused, text};
 use super::{Context, Operation, Resource};
 use crate::protocol::dispatch::Close;
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::alter_user_scram_credentials_request::ScramCredentialUpsertion;
 use kafka_protocol::messages::alter_user_scram_credentials_response::AlterUserScramCredentialsResult;
 use kafka_protocol::messages::describe_user_scram_credentials_response::DescribeUserScramCredentialsResult;
 use kafka_protocol::messages::{
@@ -14,6 +15,11 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 use std::collections::BTreeMap;
+
+/// SCRAM-SHA-256 and SCRAM-SHA-512.
+const MECHANISMS: std::ops::RangeInclusive<i8> = 1..=2;
+/// How often a password may be hashed.
+const ITERATIONS: std::ops::RangeInclusive<i32> = 4096..=16_384;
 
 /// Finds nobody.
 pub async fn describe(
@@ -51,6 +57,19 @@ pub async fn describe(
     Ok(response.with_results(results.collect()))
 }
 
+/// Why a user is not made: what is wrong with it, or that there is no place for it.
+fn judge(user: &ScramCredentialUpsertion) -> Refused {
+    let unacceptable = |why: &str| (ResponseError::UnacceptableCredential, why.to_owned());
+    let unsupported = |why: &str| (ResponseError::UnsupportedSaslMechanism, why.to_owned());
+    match user {
+        _ if user.name.is_empty() => unacceptable("Username must not be empty"),
+        _ if !MECHANISMS.contains(&user.mechanism) => unsupported("Unknown SCRAM mechanism"),
+        _ if user.iterations < *ITERATIONS.start() => unacceptable("Too few iterations"),
+        _ if user.iterations > *ITERATIONS.end() => unacceptable("Too many iterations"),
+        _ => unsupported("This node has no listener with SASL, so it keeps no credentials."),
+    }
+}
+
 /// Refuses each user.
 pub async fn alter(
     context: Context,
@@ -65,10 +84,7 @@ pub async fn alter(
         ));
     }
     for upsertion in &request.upsertions {
-        asked.entry(&upsertion.name).or_default().push((
-            ResponseError::UnsupportedSaslMechanism,
-            "This node has no listener with SASL, so it keeps no credentials.".to_owned(),
-        ));
+        asked.entry(&upsertion.name).or_default().push(judge(upsertion));
     }
     let results = asked.into_iter().map(|(name, mut refusals)| {
         let twice = || {

@@ -33,7 +33,7 @@ pub fn check_topic_name(name: &str) -> Result<(), String> {
     let why = if name.is_empty() {
         "the empty string is not allowed".to_owned()
     } else if name == "." || name == ".." {
-        "'.' or '..' is not allowed".to_owned()
+        format!("'{name}' is not allowed")
     } else if name.len() > NAME_LEN_MAX {
         format!("the length of '{name}' is longer than the max allowed length {NAME_LEN_MAX}")
     } else if !name.chars().all(legal) {

@@ -220,11 +220,11 @@ proofs! {
         let new = |name: &str| ScramCredentialUpsertion::default()
             .with_name(text(name))
             .with_mechanism(1)
-            .with_iterations(4096);
+            .with_iterations(if name == "d" { 100 } else { 4096 });
         let request = m::AlterUserScramCredentialsRequest::default()
             .with_deletions(vec![gone])
-            .with_upsertions(vec![new("b"), new("c"), new("c")]);
+            .with_upsertions(vec![new("b"), new("c"), new("c"), new("d")]);
         let response = c.call(version, request).await;
-        assert_eq!(response.results.iter().map(|row| row.error_code).collect::<Vec<_>>(), [91, 33, 92]);
+        assert_eq!(response.results.iter().map(|row| row.error_code).collect::<Vec<_>>(), [91, 33, 92, 93]);
     }
 }
