@@ -94,6 +94,7 @@ const OUTSIDE: &[(&str, &[&str], &str)] = &[
             "gateway/src/fetch/poll.rs",
             "gateway/src/handlers",
             "gateway/src/http",
+            "gateway/src/transactions/node_markers.rs",
         ],
         "deadlines are made by drivers; decisions take time as a value",
     ),

@@ -20,6 +20,7 @@ pub mod logs;
 pub mod metrics;
 pub mod protocol;
 pub mod shared;
+pub mod transactions;
 pub mod vpartition;
 
 pub use connection::serve;

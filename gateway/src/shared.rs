@@ -5,6 +5,7 @@ use crate::fetch::session::Sessions;
 use crate::groups::{self, Groups};
 use crate::logs::Levels;
 use crate::metrics::Metrics;
+use crate::transactions::{self, Transactions};
 use parking_lot::Mutex;
 use rangeway_core::api::Api;
 use rangeway_core::config::node::NodeConfig;
@@ -76,7 +77,9 @@ pub struct Shared {
     /// What clients of Fetch asked to be remembered.
     pub fetch_sessions: Mutex<Sessions>,
     /// The coordinators of groups on this node.
-    pub groups: Groups,
+    pub groups: Arc<Groups>,
+    /// The coordinators of transactions on this node.
+    pub transactions: Transactions,
     me: Weak<Shared>,
 }
 
@@ -91,7 +94,12 @@ impl Shared {
             initial_rebalance_delay_ms: settings.node.group_initial_rebalance_delay_ms.unsigned_abs(),
             ..groups::Settings::default()
         };
-        let groups = Groups::new(api.clone(), groups);
+        let groups = Arc::new(Groups::new(api.clone(), groups));
+        let transactions = transactions::Settings {
+            timeout_ms_max: i32::try_from(settings.node.transaction_max_timeout_ms).unwrap_or(i32::MAX),
+            id_expiration_ms: settings.node.transactional_id_expiration_ms,
+        };
+        let transactions = Transactions::new(api.clone(), groups.clone(), transactions);
         let node = api.cluster().node;
         Arc::new_cyclic(|me| Shared {
             api,
@@ -101,8 +109,15 @@ impl Shared {
             budget,
             fetch_sessions: Mutex::new(sessions),
             groups,
+            transactions,
             me: me.clone(),
         })
+    }
+
+    /// Ends all coordinators for good: joins that wait for other members would hold the connections open.
+    pub async fn stop_coordinators(&self) {
+        self.transactions.stop().await;
+        self.groups.stop().await;
     }
 
     /// Itself, to be handed on; `None` only while it is being dropped.

@@ -64,7 +64,7 @@ impl Broker {
 
     async fn stop(self) {
         self.stop.cancel();
-        self.shared.groups.stop().await;
+        self.shared.stop_coordinators().await;
         timeout(LONG, self.task).await.expect("connections end").expect("no panic").expect("no error");
         drop(self.shared);
         self.node.stop().await;
@@ -250,30 +250,6 @@ fn two_members_share_a_group_that_a_restart_does_not_disturb() {
         let deleted = a.call(DeleteGroupsRequest::default().with_groups_names(vec![group()]), 2).await;
         assert_eq!(deleted.results[0].error_code, 0);
         assert_eq!(a.committed().await, vec![]);
-        broker.stop().await;
-    });
-}
-
-#[test]
-fn a_transactional_producer_is_refused_with_a_code_that_it_takes_as_final() {
-    run(async {
-        let dir = tempfile::tempdir().expect("a directory");
-        let broker = Broker::start(dir.path()).await;
-        let mut client = broker.client().await;
-        for version in 1..=3 {
-            let single = FindCoordinatorRequest::default().with_key(text("x")).with_key_type(1);
-            let answer = client.call(single, version).await;
-            assert_eq!((answer.error_code, answer.node_id.0), (53, -1), "{version}");
-            assert!(answer.error_message.is_some_and(|why| why.contains("transactions are not served")));
-        }
-        for version in 4..=6 {
-            let many =
-                FindCoordinatorRequest::default().with_key_type(1).with_coordinator_keys(vec![text("x")]);
-            let answer = client.call(many, version).await;
-            let refused = &answer.coordinators[0];
-            assert_eq!((refused.error_code, refused.node_id.0), (35, -1), "{version}");
-            assert!(refused.error_message.as_ref().is_some_and(|why| why.contains("not served")));
-        }
         broker.stop().await;
     });
 }

@@ -59,6 +59,8 @@ const NAMES: &[(&str, &str)] = &[
     ("num.partitions", "num.partitions"),
     ("producer.id.expiration.ms", "producer.id.expiration.ms"),
     ("socket.request.max.bytes", "request.max.bytes"),
+    ("transaction.max.timeout.ms", "transaction.max.timeout.ms"),
+    ("transactional.id.expiration.ms", "transactional.id.expiration.ms"),
 ];
 
 /// Settings that are shown as the default of a topic's, under Kafka's name.

@@ -166,6 +166,10 @@ node_config! {
         "A connection without a request for so long is closed.";
     "group.initial.rebalance.delay.ms" group_initial_rebalance_delay_ms: i64 = 500, Kind::Millis { min: 0, max: 10 * MINUTE },
         "How long a new group waits for more members before it assigns partitions.";
+    "transaction.max.timeout.ms" transaction_max_timeout_ms: i64 = 15 * MINUTE, Kind::Millis { min: 1, max: i32::MAX as i64 },
+        "Longest time that a producer may give its transactions; one that takes longer than given is aborted.";
+    "transactional.id.expiration.ms" transactional_id_expiration_ms: i64 = 7 * DAY, PERIOD,
+        "A transactional id without an open transaction that is unused for so long is forgotten.";
 }
 
 impl NodeConfig {

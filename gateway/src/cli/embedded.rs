@@ -60,7 +60,7 @@ impl Embedded {
     pub async fn stop(self) {
         self.state.stopping();
         self.stop.cancel();
-        self.shared.groups.stop().await;
+        self.shared.stop_coordinators().await;
         self.node.stop().await;
     }
 }

@@ -209,8 +209,7 @@ async fn serve(loaded: Loaded, levels: Levels) -> Result<(), Failure> {
     state.stopping();
     let drained = async {
         stop_kafka.cancel();
-        // Joins that wait for other members would hold the connections open.
-        shared.groups.stop().await;
+        shared.stop_coordinators().await;
         if failed.is_none() && tokio::time::timeout(DRAIN_MAX, kafka_task).await.is_err() {
             tracing::warn!(
                 "some requests did not end within {DRAIN_MAX:?}; their clients see a closed connection"

@@ -29,6 +29,8 @@ use tokio_util::task::TaskTracker;
 pub trait Service: Send + Sync + 'static {
     /// Starts on a request. The future is polled by the connection's task, in the row's stage.
     fn call(&self, request: Decoded, connection: &Arc<ConnectionInfo>) -> Work<Result<Answer, Close>>;
+    /// Told once, before the first connection: what is to be done whether clients come or not.
+    fn begin(&self) {}
     /// What the operator set.
     fn settings(&self) -> &Settings;
     /// Connections at once; may be set anew while the node runs.
@@ -59,6 +61,10 @@ impl Service for Shared {
         (request.row.handler)(context, request)
     }
 
+    fn begin(&self) {
+        self.transactions.resume();
+    }
+
     fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -87,6 +93,7 @@ pub async fn serve<S: Service>(
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let tracker = TaskTracker::new();
     let mut failures = accept::Failures::default();
+    service.begin();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,

@@ -1,10 +1,11 @@
 //! What handlers ask a coordinator and what it answers, in words without wire types.
 
 use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
+use super::pending::{Ended, PendingCommit};
 use super::record::{Blob, Key, MemberInfo, Position};
 use rangeway_core::api::Catalog;
 use rangeway_core::replicated::Unavailable;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An event for one partition's coordinator.
@@ -62,6 +63,15 @@ pub(crate) enum Ask {
         /// The group.
         group: String,
     },
+    /// Commit offsets within a transaction.
+    CommitPending(PendingCommit),
+    /// A transaction ended: what it committed of offsets counts, or is dropped.
+    EndTransaction(Ended),
+    /// Which offsets of a group wait for the end of a transaction.
+    Pending {
+        /// The group.
+        group: String,
+    },
     /// A heartbeat of the consumer protocol.
     Beat(Box<Beat>),
     /// Describe one group of the consumer protocol.
@@ -95,6 +105,7 @@ impl Ask {
             Ask::Sync(sync) => Some(&sync.caller.group),
             Ask::Heartbeat(caller) => Some(&caller.group),
             Ask::Commit(commit) => Some(&commit.caller.group),
+            Ask::CommitPending(asked) => Some(&asked.commit.caller.group),
             Ask::Beat(beat) => Some(&beat.group),
             Ask::Leave { group, .. }
             | Ask::Offsets { group, .. }
@@ -103,8 +114,9 @@ impl Ask {
             | Ask::DescribeConsumers { group }
             | Ask::Configs { group }
             | Ask::Configure { group, .. }
+            | Ask::Pending { group }
             | Ask::Delete { group } => Some(group),
-            Ask::List | Ask::Sweep => None,
+            Ask::List | Ask::EndTransaction(_) | Ask::Sweep => None,
         }
     }
 }
@@ -218,6 +230,12 @@ pub(crate) enum Answer {
     Configs(BTreeMap<String, String>),
     /// To `Configure`.
     Configure(Result<(), ConfigError>),
+    /// To `CommitPending`: one per partition, in order.
+    CommitPending(Result<Vec<Result<(), GroupError>>, GroupError>),
+    /// To `EndTransaction`: it is durable.
+    EndTransaction,
+    /// To `Pending`.
+    Pending(BTreeSet<Key>),
     /// To `Sweep`.
     Sweep,
 }

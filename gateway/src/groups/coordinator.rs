@@ -19,6 +19,7 @@ use super::consumer::image::Consumers;
 use super::consumer::sessions;
 use super::image::Image;
 use super::live::Live;
+use super::pending::Pending;
 use super::record::{self, GroupImage, Phase, Record, Stored};
 use rangeway_core::api::Catalog;
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
@@ -74,6 +75,8 @@ pub(crate) struct Coordinator {
     pub(super) stored: BTreeMap<String, Stored>,
     /// Durable too: groups of the consumer protocol, and configs of groups.
     pub(super) consumers: Consumers,
+    /// Durable too: offsets of transactions that are under way.
+    pub(super) pending: Pending,
     /// The newest that came with a question.
     pub(super) catalog: Arc<Catalog>,
     pub(super) live: HashMap<String, Live>,
@@ -142,6 +145,8 @@ impl Turn<'_> {
             Ask::Leave { members, .. } => Answer::Leave(self.leave(&members)),
             Ask::Beat(beat) => Answer::Beat(self.beat(&beat)),
             Ask::Commit(commit) => Answer::Commit(self.commit(commit)),
+            Ask::CommitPending(asked) => Answer::CommitPending(self.commit_pending(asked)),
+            Ask::Pending { .. } => Answer::Pending(self.coordinator.pending_keys(self.group)),
             Ask::Offsets { keys, reader, .. } => {
                 let allowed = self.coordinator.check_reader(self.group, reader.as_ref());
                 Answer::Offsets(allowed.map(|()| self.coordinator.offsets(self.group, keys)))
@@ -157,7 +162,7 @@ impl Turn<'_> {
             }
             Ask::Delete { .. } => Answer::Delete(self.delete()),
             // Of no group: answered before a turn begins.
-            Ask::List | Ask::Sweep => return None,
+            Ask::List | Ask::EndTransaction(_) | Ask::Sweep => return None,
         })
     }
 
@@ -239,6 +244,7 @@ impl Machine for Coordinator {
             settings: settings.clone(),
             stored: BTreeMap::new(),
             consumers: Consumers::default(),
+            pending: Pending::default(),
             catalog: Arc::default(),
             live: HashMap::new(),
             due: BTreeSet::new(),
@@ -253,6 +259,12 @@ impl Machine for Coordinator {
         let Some(group) = asked.ask.group().map(str::to_owned) else {
             let answer = match asked.ask {
                 Ask::List => Answer::List(self.list()),
+                Ask::EndTransaction(ended) => {
+                    if let Some(record) = self.end_transaction(ended) {
+                        out.emit(self, record);
+                    }
+                    Answer::EndTransaction
+                }
                 _ => {
                     self.sweep(now, out);
                     Answer::Sweep
@@ -286,6 +298,7 @@ impl Machine for Coordinator {
     fn replay(&mut self, record: &Record) {
         record::apply(&mut self.stored, record);
         self.consumers.apply(record);
+        self.pending.apply(&mut self.stored, record);
     }
 
     fn loaded(&mut self, now: Now) {
@@ -304,11 +317,16 @@ impl Machine for Coordinator {
     }
 
     fn capture(&self) -> Image {
-        Image { groups: self.stored.clone(), consumers: self.consumers.clone() }
+        Image {
+            groups: self.stored.clone(),
+            consumers: self.consumers.clone(),
+            pending: self.pending.clone(),
+        }
     }
 
     fn restore(&mut self, image: Image) {
         self.stored = image.groups;
         self.consumers = image.consumers;
+        self.pending = image.pending;
     }
 }

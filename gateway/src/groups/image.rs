@@ -1,6 +1,7 @@
 //! The durable state of one partition of `__groups` as a snapshot has it.
 
 use super::consumer::image::Consumers;
+use super::pending::Pending;
 use super::record::Stored;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -12,8 +13,10 @@ use std::fmt;
 pub(crate) struct Image {
     /// By name. Version 1 had these alone.
     pub(crate) groups: BTreeMap<String, Stored>,
-    /// Groups of the consumer protocol, and configs of groups.
+    /// Groups of the consumer protocol, and configs of groups. Since version 2.
     pub(crate) consumers: Consumers,
+    /// Offsets that wait for the end of a transaction. Since version 3.
+    pub(crate) pending: Pending,
 }
 
 impl<'de> Deserialize<'de> for Image {
@@ -26,11 +29,12 @@ impl<'de> Deserialize<'de> for Image {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Image, A::Error> {
                 let groups = fields.next_element()?.unwrap_or_default();
-                // An older version ends here; its bytes were checked as a whole.
+                // Older versions end here or there; their bytes were checked as a whole.
                 let consumers = fields.next_element().ok().flatten().unwrap_or_default();
-                Ok(Image { groups, consumers })
+                let pending = fields.next_element().ok().flatten().unwrap_or_default();
+                Ok(Image { groups, consumers, pending })
             }
         }
-        deserializer.deserialize_struct("Image", &["groups", "consumers"], ImageVisitor)
+        deserializer.deserialize_struct("Image", &["groups", "consumers", "pending"], ImageVisitor)
     }
 }

@@ -13,6 +13,7 @@ mod image;
 mod join;
 mod live;
 mod offsets;
+mod pending;
 mod record;
 mod service;
 mod subscription;
@@ -24,6 +25,8 @@ mod consumer_storm_test;
 mod consumer_test;
 #[cfg(test)]
 mod coordinator_test;
+#[cfg(test)]
+mod pending_test;
 #[cfg(test)]
 mod storm_test;
 
@@ -40,6 +43,8 @@ pub(crate) use consumer::{
     DescribedConsumers, NamedPartitions, Partitions, by_topic,
 };
 pub use coordinator::Settings;
+pub(crate) use hash::{PARTITIONS, partition_of};
+pub(crate) use pending::{Ended, PendingCommit};
 pub(crate) use record::{Blob, Key, MemberInfo, Position};
 pub(crate) use service::leader_of;
 pub use service::{Groups, TOPIC};

@@ -127,7 +127,8 @@ impl Coordinator {
             if !keys.is_empty() {
                 out.emit(self, Record::OffsetsDropped { group: group.clone(), keys });
             }
-            let without_offsets = self.stored.get(&group).is_none_or(|s| s.offsets.is_empty());
+            let without_offsets = self.stored.get(&group).is_none_or(|s| s.offsets.is_empty())
+                && !self.pending.has_group(&group);
             if without_offsets && self.is_empty(&group) && !self.live.contains_key(&group) {
                 out.emit(self, Record::GroupDropped { group });
             }

@@ -2,6 +2,7 @@
 //! the image; either comes with a new [`VERSION`], and every version from [`VERSION_OLDEST`] on is read.
 
 use super::consumer::image::ConsumerRecord;
+use super::pending::{Ended, PendingOffsets};
 use rangeway_core::replicated::Shared;
 use rangeway_core::types::TopicId;
 use serde::de::Visitor;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Version of the layout of everything in this file.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// Oldest version that is read.
 pub(crate) const VERSION_OLDEST: u8 = 1;
 
@@ -69,6 +70,10 @@ pub(crate) enum Record {
         /// Value by name; empty: none is set.
         configs: BTreeMap<String, String>,
     },
+    /// Offsets were committed within a transaction: they wait for its end. Since version 3.
+    OffsetsPending(PendingOffsets),
+    /// A transaction ended: what it committed of offsets counts, or is dropped. Since version 3.
+    TransactionEnded(Ended),
 }
 
 /// Durable part of one group.
@@ -234,5 +239,7 @@ pub(crate) fn apply(groups: &mut BTreeMap<String, Stored>, record: &Record) {
         }
         // Of `Consumers::apply`.
         Record::Consumer { .. } | Record::Configured { .. } => {}
+        // Of `Pending::apply`.
+        Record::OffsetsPending(_) | Record::TransactionEnded(_) => {}
     }
 }

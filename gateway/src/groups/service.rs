@@ -10,6 +10,7 @@ use super::ask::{
 use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
 use super::coordinator::{Coordinator, Settings};
 use super::hash;
+use super::pending::{Ended, PendingCommit};
 use super::record::{Key, Position};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use rangeway_core::api::{Api, Catalog, NewTopic};
 use rangeway_core::error::{TopicError, TopicPartition};
 use rangeway_core::replicated::{ApiLog, Options, Partition};
 use rangeway_core::types::{NodeId, TopicId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -119,6 +120,42 @@ impl Groups {
             Answer::Commit(answer) => answer,
             _ => Err(GroupError::NotAvailable),
         }
+    }
+
+    /// TxnOffsetCommit: one answer per partition, in order.
+    pub(crate) async fn commit_pending(
+        &self,
+        asked: PendingCommit,
+    ) -> Result<Vec<Result<(), GroupError>>, GroupError> {
+        match self.ask(&asked.commit.caller.group.clone(), Ask::CommitPending(asked)).await? {
+            Answer::CommitPending(answer) => answer,
+            _ => Err(GroupError::NotAvailable),
+        }
+    }
+
+    /// The marker of a transaction for one partition of [`TOPIC`]; answered when it is durable.
+    pub(crate) async fn end_transaction(&self, partition: i32, ended: Ended) -> Result<(), GroupError> {
+        match self.ask_partition(partition, Ask::EndTransaction(ended)).await? {
+            Answer::EndTransaction => Ok(()),
+            _ => Err(GroupError::NotAvailable),
+        }
+    }
+
+    /// Which offsets of a group wait for the end of a transaction. What is not among them is, when it is read after
+    /// this, not older than now.
+    pub(crate) async fn pending(&self, group: String) -> Result<BTreeSet<Key>, GroupError> {
+        if !self.inner.topic_exists() {
+            return Ok(BTreeSet::new());
+        }
+        match self.ask(&group.clone(), Ask::Pending { group }).await? {
+            Answer::Pending(keys) => Ok(keys),
+            _ => Err(GroupError::NotAvailable),
+        }
+    }
+
+    /// The partition of [`TOPIC`] that keeps a group; the topic is made if it is not there.
+    pub(crate) async fn place(&self, group: &str) -> Result<TopicPartition, GroupError> {
+        Ok(TopicPartition { topic: self.inner.topic().await?, partition: hash::partition_of(group) })
     }
 
     /// OffsetFetch: of these partitions, in order; or all.

@@ -22,8 +22,12 @@ pub(super) struct Feature {
     pub(super) level: i16,
 }
 
-/// All of them, by name. `metadata.version` is that of the Kafka release whose behaviour is matched (4.1).
-pub(super) const FEATURES: &[Feature] = &[Feature { name: "metadata.version", min: 7, level: 27 }];
+/// All of them, by name. `metadata.version` is that of the Kafka release whose behaviour is matched (4.1); with
+/// `transaction.version` 2 writing adds partitions to transactions and each end raises the epoch (KIP-890).
+pub(super) const FEATURES: &[Feature] = &[
+    Feature { name: "metadata.version", min: 7, level: 27 },
+    Feature { name: "transaction.version", min: 0, level: 2 },
+];
 
 /// Answers the table.
 pub async fn handle(context: Context, request: ApiVersionsRequest) -> Result<ApiVersionsResponse, Close> {

@@ -1,12 +1,13 @@
 //! FindCoordinator (10), versions 0 to 6.
 //!
 //! v1: key type. v4: many keys (KIP-699). v5, v6: no change here (new errors; share groups).
-//! Answered at once and always: the coordinator of a group does not have to be found by making its topic first.
+//! Answered at once and always: a coordinator does not have to be found by making its topic first.
 
-use super::words::{GROUP_DENIED, wire};
+use super::words::{GROUP_DENIED, TRANSACTION_DENIED, wire};
 use super::{Context, Operation, Resource};
 use crate::groups;
 use crate::protocol::dispatch::Close;
+use crate::transactions;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::{BrokerId, FindCoordinatorRequest, FindCoordinatorResponse};
@@ -17,7 +18,7 @@ const KEY_GROUP: i8 = 0;
 const KEY_TRANSACTION: i8 = 1;
 const KEY_SHARE: i8 = 2;
 
-/// Answers this node for every group it coordinates.
+/// Answers this node for every group and transactional id that it coordinates.
 pub async fn handle(
     context: Context,
     request: FindCoordinatorRequest,
@@ -37,14 +38,15 @@ fn find(context: &Context, key_type: i8, key: StrBytes) -> Coordinator {
 }
 
 fn coordinator(context: &Context, key_type: i8, key: &StrBytes) -> Result<Coordinator, (i16, &'static str)> {
-    match key_type {
+    let leader = match key_type {
         KEY_GROUP if !context.authorize(Operation::Describe, Resource::Group(key)) => {
             return Err((GROUP_DENIED, "not allowed to describe this group"));
         }
-        KEY_GROUP => {}
-        KEY_TRANSACTION => {
-            return Err((no_transactions(context.version), "transactions are not served by this broker"));
+        KEY_GROUP => groups::leader_of(&context.api.catalog(), key),
+        KEY_TRANSACTION if !context.authorize(Operation::Describe, Resource::Transaction(key)) => {
+            return Err((TRANSACTION_DENIED, "not allowed to describe this transactional id"));
         }
+        KEY_TRANSACTION => transactions::leader_of(&context.api.catalog(), key),
         KEY_SHARE => {
             return Err((
                 ResponseError::UnsupportedVersion.code(),
@@ -52,26 +54,14 @@ fn coordinator(context: &Context, key_type: i8, key: &StrBytes) -> Result<Coordi
             ));
         }
         _ => return Err((ResponseError::InvalidRequest.code(), "unknown key type")),
-    }
+    };
     let node = context.api.cluster().node;
-    if groups::leader_of(&context.api.catalog(), key).is_some_and(|leader| leader != node) {
+    if leader.is_some_and(|leader| leader != node) {
         let code = ResponseError::CoordinatorNotAvailable.code();
-        return Err((code, "another node coordinates this group and cannot be reached from here"));
+        return Err((code, "another node is the coordinator and cannot be reached from here"));
     }
     let (host, port) = context.client.node_address(&context.shared);
     Ok(found(node, host, port))
-}
-
-/// The code with which a transactional producer fails at once and shows our sentence.
-///
-/// Java and kafka-python take any code that is not retriable so. librdkafka, which asks in versions up to 2, repeats the
-/// question until its time is over on every code but the two of authorization.
-fn no_transactions(version: i16) -> i16 {
-    if version >= 4 {
-        ResponseError::UnsupportedVersion.code()
-    } else {
-        ResponseError::TransactionalIdAuthorizationFailed.code()
-    }
 }
 
 fn found(node: NodeId, host: String, port: u16) -> Coordinator {

@@ -6,6 +6,8 @@
 //! outlives the request must be copied, else a few bytes pin the whole buffer.
 
 pub mod acls;
+pub mod add_offsets_to_txn;
+pub mod add_partitions_to_txn;
 pub mod alter_configs;
 pub mod alter_replica_log_dirs;
 pub mod api_versions;
@@ -24,9 +26,12 @@ pub mod describe_cluster;
 pub mod describe_configs;
 pub mod describe_groups;
 pub mod describe_log_dirs;
+pub mod describe_producers;
 pub mod describe_quorum;
 pub mod describe_topic_partitions;
+pub mod describe_transactions;
 pub mod elect_leaders;
+pub mod end_txn;
 pub mod fetch;
 pub mod find_coordinator;
 mod group_configs;
@@ -38,6 +43,7 @@ pub mod leave_group;
 pub mod list_config_resources;
 pub mod list_groups;
 pub mod list_offsets;
+pub mod list_transactions;
 pub mod metadata;
 pub mod offset_commit;
 pub mod offset_delete;
@@ -48,9 +54,11 @@ pub mod produce;
 #[cfg(test)]
 mod round_trip;
 pub mod sync_group;
+pub mod txn_offset_commit;
 pub mod update_features;
 pub mod user_scram_credentials;
 mod words;
+pub mod write_txn_markers;
 
 use crate::shared::Shared;
 use kafka_protocol::protocol::StrBytes;

@@ -1,8 +1,8 @@
 //! OffsetFetch (9), versions 1 to 9.
 //!
-//! v2: null topics ask for all that is committed; an error of the group. v5: leader epochs. v7: `require_stable`, which
-//! holds always, since no commit is part of a transaction. v8: many groups (KIP-709). v9: member id and epoch, which
-//! groups of the consumer protocol check (KIP-848).
+//! v2: null topics ask for all that is committed; an error of the group. v5: leader epochs. v7: `require_stable`: what waits
+//! for the end of a transaction is answered UNSTABLE_OFFSET_COMMIT (KIP-447). v8: many groups (KIP-709). v9: member id and
+//! epoch, which groups of the consumer protocol check (KIP-848).
 //! What was never committed has offset -1 and no error, unknown topics and groups too.
 
 use super::words::{GROUP_DENIED, TOPIC_DENIED, client_topic, optional, wire};
@@ -16,13 +16,17 @@ use kafka_protocol::messages::offset_fetch_response::{
 use kafka_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use rangeway_core::api::Catalog;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// `ResponseError::UnstableOffsetCommit`.
+const UNSTABLE: i16 = 88;
 
 /// Committed offsets of one group or many.
 pub async fn handle(context: Context, request: OffsetFetchRequest) -> Result<OffsetFetchResponse, Close> {
     let mut fetched = Vec::new();
+    let stable = request.require_stable;
     for wanted in wanted(context.version, request) {
-        fetched.push(fetch(&context, wanted).await);
+        fetched.push(fetch(&context, wanted, stable).await);
     }
     Ok(respond(context.version, fetched))
 }
@@ -69,23 +73,32 @@ fn wanted(version: i16, request: OffsetFetchRequest) -> Vec<Wanted> {
     groups.collect()
 }
 
-async fn fetch(context: &Context, wanted: Wanted) -> Fetched {
+async fn fetch(context: &Context, wanted: Wanted, stable: bool) -> Fetched {
     if !context.authorize(Operation::Describe, Resource::Group(&wanted.group)) {
         return failed(wanted, GROUP_DENIED);
     }
     let may_see = |topic: &str| context.authorize(Operation::Describe, Resource::Topic(topic));
     let catalog = context.api.catalog();
     let (group, reader) = (wanted.group.to_string(), wanted.reader.clone());
+    let groups = &context.shared.groups;
+    // Asked for before the offsets: what commits in between is shown as unstable, never as it was before.
+    let unstable = match stable {
+        true => match groups.pending(group.clone()).await {
+            Ok(keys) => keys,
+            Err(error) => return failed(wanted, error.code()),
+        },
+        false => BTreeSet::new(),
+    };
     match &wanted.topics {
-        None => match context.shared.groups.offsets(group, None, reader).await {
-            Ok(positions) => all(&catalog, wanted.group, positions, may_see),
+        None => match groups.offsets(group, None, reader).await {
+            Ok(positions) => all(&catalog, wanted.group, positions, &unstable, may_see),
             Err(error) => failed(wanted, error.code()),
         },
         Some(topics) => {
             let keys = keys(&catalog, topics, may_see);
             let known = keys.iter().filter_map(|key| key.ok().flatten()).collect();
-            match context.shared.groups.offsets(group, Some(known), reader).await {
-                Ok(positions) => some(wanted, &keys, positions),
+            match groups.offsets(group, Some(known), reader).await {
+                Ok(positions) => some(wanted, &keys, positions, &unstable),
                 Err(error) => failed(wanted, error.code()),
             }
         }
@@ -114,15 +127,15 @@ fn some(
     wanted: Wanted,
     keys: &[Result<Option<Key>, i16>],
     positions: Vec<(Key, Option<Position>)>,
+    unstable: &BTreeSet<Key>,
 ) -> Fetched {
     let (mut keys, mut positions) = (keys.iter(), positions.into_iter());
     let mut partition = |index: i32| match keys.next() {
         Some(Err(code)) => FetchedPartition { index, error: *code, position: None },
-        Some(Ok(Some(_))) => FetchedPartition {
-            index,
-            error: 0,
-            position: positions.next().and_then(|(_, position)| position),
-        },
+        Some(Ok(Some(key))) => {
+            let position = positions.next().and_then(|(_, position)| position);
+            fetched_partition(index, unstable.contains(key), position)
+        }
         Some(Ok(None)) | None => FetchedPartition { index, error: 0, position: None },
     };
     let topics = wanted.topics.unwrap_or_default().into_iter();
@@ -130,17 +143,26 @@ fn some(
     Fetched { group: wanted.group, error: 0, topics: topics.collect() }
 }
 
+fn fetched_partition(index: i32, is_unstable: bool, position: Option<Position>) -> FetchedPartition {
+    match is_unstable {
+        true => FetchedPartition { index, error: UNSTABLE, position: None },
+        false => FetchedPartition { index, error: 0, position },
+    }
+}
+
 fn all(
     catalog: &Catalog,
     group: StrBytes,
     positions: Vec<(Key, Option<Position>)>,
+    unstable: &BTreeSet<Key>,
     may_see: impl Fn(&str) -> bool,
 ) -> Fetched {
     let mut topics: BTreeMap<&str, Vec<FetchedPartition>> = BTreeMap::new();
     for ((id, index), position) in positions {
         // Offsets of a topic that is gone are not shown, whenever they are dropped.
         if let Some(topic) = catalog.by_id.get(&id).filter(|topic| may_see(&topic.name)) {
-            topics.entry(&topic.name).or_default().push(FetchedPartition { index, error: 0, position });
+            let partition = fetched_partition(index, unstable.contains(&(id, index)), position);
+            topics.entry(&topic.name).or_default().push(partition);
         }
     }
     let topics = topics.into_iter().map(|(name, partitions)| (TopicName(wire(name)), partitions));
@@ -271,7 +293,8 @@ mod tests {
             let keys = keys(&catalog, wanted.topics.as_deref().unwrap_or_default(), |_| true);
             assert_eq!(keys, vec![Ok(None), Ok(Some((topic_id("t"), 1))), Ok(Some((topic_id("u"), 0)))]);
             let positions = vec![((topic_id("t"), 1), Some(position(41))), ((topic_id("u"), 0), None)];
-            let read = response(respond(version, vec![some(wanted, &keys, positions)]), version);
+            let none = BTreeSet::new();
+            let read = response(respond(version, vec![some(wanted, &keys, positions, &none)]), version);
             let epoch = if version >= 5 { 5 } else { -1 };
             let expected =
                 vec![("none".into(), -1, -1, 0), ("t".into(), 41, epoch, 0), ("u".into(), -1, -1, 0)];
@@ -287,8 +310,10 @@ mod tests {
             assert_eq!(wanted.topics, None);
             let gone = topic_id("gone");
             let positions = vec![((topic_id("t"), 0), Some(position(7))), ((gone, 0), Some(position(8)))];
-            let read =
-                response(respond(version, vec![all(&catalog, wanted.group, positions, |_| true)]), version);
+            let read = response(
+                respond(version, vec![all(&catalog, wanted.group, positions, &BTreeSet::new(), |_| true)]),
+                version,
+            );
             assert_eq!(flat(&read), vec![("t".into(), 7, if version >= 5 { 5 } else { -1 }, 0)]);
         }
     }
@@ -312,6 +337,27 @@ mod tests {
         let topics = vec![(TopicName(wire("t")), vec![0, 1])];
         assert_eq!(keys(&catalog, &topics, |_| false), vec![Err(29), Err(29)]);
         let positions = vec![((topic_id("t"), 0), Some(position(7)))];
-        assert!(all(&catalog, wire("g"), positions, |_| false).topics.is_empty());
+        assert!(all(&catalog, wire("g"), positions, &BTreeSet::new(), |_| false).topics.is_empty());
+    }
+
+    #[test]
+    fn what_waits_for_the_end_of_a_transaction_is_unstable() {
+        let catalog = catalog(&[("t", 2)]);
+        let unstable = BTreeSet::from([(topic_id("t"), 1)]);
+        for version in 7..=9 {
+            let mut sent = sent(version, Some(&[("t", 0), ("t", 1)]));
+            sent.require_stable = true;
+            let sent = request(sent, version, 6);
+            assert!(sent.require_stable);
+            let wanted = wanted(version, sent).remove(0);
+            let keys = keys(&catalog, wanted.topics.as_deref().unwrap_or_default(), |_| true);
+            let positions =
+                || vec![((topic_id("t"), 0), Some(position(7))), ((topic_id("t"), 1), Some(position(8)))];
+            let read = response(respond(version, vec![some(wanted, &keys, positions(), &unstable)]), version);
+            assert_eq!(flat(&read), vec![("t".into(), 7, 5, 0), ("t".into(), -1, -1, 88)]);
+            let of_all = all(&catalog, wire("g"), positions(), &unstable, |_| true);
+            let read = response(respond(version, vec![of_all]), version);
+            assert_eq!(flat(&read), vec![("t".into(), 7, 5, 0), ("t".into(), -1, -1, 88)]);
+        }
     }
 }

@@ -7,11 +7,15 @@
 //! later requests. Plain batches that stay parked for their whole time end the connection, since their order could not be
 //! kept otherwise: what was read is answered first. The answer to acks 1 and all comes after the drive's durability; acks 0 is never answered, and a failure
 //! closes the connection so that the client looks again.
+//!
+//! A transactional batch is let in when its partition is in its producer's transaction (KIP-890): the coordinator is asked
+//! once per transaction and partition, and from v12 adds it. Batches without a transaction ask nobody.
 
 use super::{Context, Operation, Resource};
 use crate::protocol::batch::{self, Refused, Rules};
 use crate::protocol::dispatch::{Answer, Close, Decoded, Reply, decode, encode};
 use crate::protocol::errors;
+use crate::transactions::{Admission, Admitted, LetIn, Place, Producer, TxnError};
 use crate::vpartition;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -24,7 +28,7 @@ use kafka_protocol::messages::{BrokerId, ProduceRequest, ProduceResponse};
 use kafka_protocol::protocol::StrBytes;
 use rangeway_core::api::batch::BatchHead;
 use rangeway_core::api::{AppendBatch, Appended, Catalog, PendingAppend, TopicView};
-use rangeway_core::error::AppendError;
+use rangeway_core::error::{AppendError, TopicPartition};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -39,8 +43,10 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 struct Topic {
     response: TopicProduceResponse,
     view: Option<Arc<TopicView>>,
+    /// To be appended.
+    batches: Vec<AppendBatch>,
     pending: Option<PendingAppend>,
-    /// Which rows of the response the pending batches are, in their order.
+    /// Which rows of the response the batches are, in their order.
     rows: Vec<usize>,
 }
 
@@ -52,26 +58,33 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
     let wait =
         Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)).clamp(WAIT_MIN, WAIT_MAX);
     let deadline = Instant::now() + wait;
-    let refused = whole_request_refused(&request);
+    let refused = whole_request_refused(&context, &request);
+    let transactional_id = request.transactional_id.clone();
     let catalog = context.api.catalog();
     let now_ms = now_ms();
     let mut topics = Vec::with_capacity(request.topic_data.len());
     for data in request.topic_data {
-        let (mut topic, batches) = match &refused {
-            Some(why) => (refuse_topic(data, why), Vec::new()),
+        topics.push(match &refused {
+            Some(why) => refuse_topic(data, why),
             None => check_topic(&context, &catalog, data, acks, now_ms),
-        };
+        });
+    }
+    let admitted = match &transactional_id {
+        Some(id) => admit(&context, id, &mut topics).await,
+        None => Admitted::default(),
+    };
+    for topic in &mut topics {
+        let batches = std::mem::take(&mut topic.batches);
         if let (Some(view), false) = (&topic.view, batches.is_empty()) {
             let lane = &context.client.connection.lane;
             topic.pending = Some(context.api.append(lane, view.id, batches, deadline));
         }
-        topics.push(topic);
     }
-    Ok(Answer::Later(Box::pin(finish(context, topics, acks, correlation))))
+    Ok(Answer::Later(Box::pin(finish(context, topics, acks, correlation, admitted))))
 }
 
 /// What makes all partitions of a request fail alike.
-fn whole_request_refused(request: &ProduceRequest) -> Option<Refused> {
+fn whole_request_refused(context: &Context, request: &ProduceRequest) -> Option<Refused> {
     let refused = |code, message: &str| Some(Refused { code, message: message.to_owned(), record: None });
     if !(-1..=1).contains(&request.acks) {
         return refused(ResponseError::InvalidRequiredAcks, "acks must be -1 (all), 0 or 1");
@@ -86,6 +99,14 @@ fn whole_request_refused(request: &ProduceRequest) -> Option<Refused> {
             "transactional records need a transactional id",
         );
     }
+    if let Some(id) = &request.transactional_id
+        && !context.authorize(Operation::Write, Resource::Transaction(id))
+    {
+        return refused(
+            ResponseError::TransactionalIdAuthorizationFailed,
+            "no right to write with this transactional id",
+        );
+    }
     None
 }
 
@@ -95,7 +116,96 @@ fn refuse_topic(data: TopicProduceData, why: &Refused) -> Topic {
         .with_name(data.name)
         .with_topic_id(data.topic_id)
         .with_partition_responses(rows);
-    Topic { response, view: None, pending: None, rows: Vec::new() }
+    Topic { response, view: None, batches: Vec::new(), pending: None, rows: Vec::new() }
+}
+
+/// Lets the transactional batches of a request in; those that are not are taken out and answered. What comes back is held
+/// until all are settled.
+async fn admit(context: &Context, id: &str, topics: &mut [Topic]) -> Admitted {
+    let producer = |head: &BatchHead| Producer { id: head.producer_id, epoch: head.producer_epoch };
+    let batches = topics.iter().flat_map(|topic| {
+        let topic_id = topic.view.as_ref().map(|view| view.id);
+        topic.batches.iter().filter_map(move |batch| Some((topic_id?, batch)))
+    });
+    let transactional = batches.filter(|(_, batch)| is_of_transaction(&batch.head));
+    let asked: Vec<(Place, Producer)> =
+        transactional.map(|(topic, batch)| ((topic, batch.partition), producer(&batch.head))).collect();
+    let Some((_, first)) = asked.first() else { return Admitted::default() };
+    let (admitted, answers) = if asked.iter().all(|(_, of)| of == first) {
+        let places: Vec<Place> = asked.iter().map(|(place, _)| *place).collect();
+        let admission = if context.version >= 12 { Admission::ByWriting } else { Admission::Added };
+        context.shared.transactions.admit(id, *first, &places, admission).await
+    } else {
+        (Admitted::default(), vec![Err(TxnError::UnknownProducerId); asked.len()])
+    };
+    let mut answers = answers.into_iter();
+    for topic in topics {
+        let batches = std::mem::take(&mut topic.batches).into_iter().zip(std::mem::take(&mut topic.rows));
+        for (batch, row) in batches {
+            let answer = if is_of_transaction(&batch.head) { answers.next() } else { None };
+            let refused = match answer {
+                Some(Err(error)) => Some(not_admitted(error, context.version)),
+                Some(Ok(LetIn::Asked)) => misses_its_first(context, topic.view.as_deref(), &batch),
+                Some(Ok(LetIn::Known)) | None => None,
+            };
+            match refused {
+                Some(why) => {
+                    if let Some(response) = topic.response.partition_responses.get_mut(row) {
+                        *response = failed(response.index, &why);
+                    }
+                }
+                None => {
+                    topic.batches.push(batch);
+                    topic.rows.push(row);
+                }
+            }
+        }
+    }
+    admitted
+}
+
+/// A partition takes any first sequence of a producer that it does not know. Where writing adds the partition, the first one of
+/// a transaction is 0: another one has overtaken it, or follows one that was refused.
+fn misses_its_first(context: &Context, view: Option<&TopicView>, batch: &AppendBatch) -> Option<Refused> {
+    if context.version < 12 || batch.head.base_sequence == 0 {
+        return None;
+    }
+    let at = TopicPartition { topic: view?.id, partition: batch.partition };
+    let producers = context.api.producers(at).ok()?;
+    let is_known = producers.iter().any(|one| one.producer_id == batch.head.producer_id);
+    (!is_known).then(|| Refused {
+        code: ResponseError::OutOfOrderSequenceNumber,
+        message: format!(
+            "the first batch of a producer begins with sequence 0, not {}",
+            batch.head.base_sequence
+        ),
+        record: None,
+    })
+}
+
+fn is_of_transaction(head: &BatchHead) -> bool {
+    head.is_transactional() && head.producer_id >= 0
+}
+
+/// Codes that each version's clients act on rightly.
+fn not_admitted(error: TxnError, version: i16) -> Refused {
+    let code = match error {
+        TxnError::NotAdded if version >= 11 => ResponseError::TransactionAbortable,
+        TxnError::NotAdded | TxnError::InvalidState => ResponseError::InvalidTxnState,
+        TxnError::Fenced => ResponseError::InvalidProducerEpoch,
+        TxnError::UnknownProducerId => ResponseError::InvalidProducerIdMapping,
+        TxnError::InvalidRequest | TxnError::InvalidTimeout => ResponseError::InvalidRequest,
+        TxnError::Concurrent if version >= 12 => ResponseError::ConcurrentTransactions,
+        // Older clients ask again on this one, without looking for another leader.
+        TxnError::Concurrent | TxnError::Loading | TxnError::NotCoordinator | TxnError::NotAvailable => {
+            ResponseError::NotEnoughReplicas
+        }
+    };
+    let message = match error {
+        TxnError::NotAdded => "Partition was not added to the transaction".to_owned(),
+        other => format!("not let in as part of a transaction: {other}"),
+    };
+    Refused { code, message, record: None }
 }
 
 /// Checks the batches of a topic; those that pass are to be appended.
@@ -105,7 +215,7 @@ fn check_topic(
     data: TopicProduceData,
     acks: i16,
     now_ms: i64,
-) -> (Topic, Vec<AppendBatch>) {
+) -> Topic {
     let by_id = context.version >= 13;
     let view = if by_id {
         vpartition::by_id(catalog, data.topic_id)
@@ -115,18 +225,18 @@ fn check_topic(
     let unknown = if by_id { ResponseError::UnknownTopicId } else { ResponseError::UnknownTopicOrPartition };
     let refused = |code, message: String| Refused { code, message, record: None };
     let Some(view) = view.cloned() else {
-        return (refuse_topic(data, &refused(unknown, "this node has no such topic".to_owned())), Vec::new());
+        return refuse_topic(data, &refused(unknown, "this node has no such topic".to_owned()));
     };
     if !context.authorize(Operation::Write, Resource::Topic(&view.name)) {
         let why =
             refused(ResponseError::TopicAuthorizationFailed, format!("no right to write '{}'", view.name));
-        return (refuse_topic(data, &why), Vec::new());
+        return refuse_topic(data, &why);
     }
     let wanted = usize::try_from(view.config.min_insync_replicas).unwrap_or(1);
     if acks == ALL && view.copies() < wanted {
         let why =
             format!("'{}' wants {wanted} copies (min.insync.replicas) and has {}", view.name, view.copies());
-        return (refuse_topic(data, &refused(ResponseError::NotEnoughReplicas, why)), Vec::new());
+        return refuse_topic(data, &refused(ResponseError::NotEnoughReplicas, why));
     }
     let rules = Rules::of(&view);
     let mut batches = Vec::with_capacity(data.partition_data.len());
@@ -154,7 +264,7 @@ fn check_topic(
         .with_name(data.name)
         .with_topic_id(data.topic_id)
         .with_partition_responses(responses);
-    (Topic { response, view: Some(view), pending: None, rows }, batches)
+    Topic { response, view: Some(view), batches, pending: None, rows }
 }
 
 fn check_partition(
@@ -172,18 +282,7 @@ fn check_partition(
             record: None,
         });
     }
-    let (head, bytes) = batch::check(records, version, now_ms, rules)?;
-    if head.is_transactional() && head.producer_id >= 0 {
-        // No transaction can have been begun here: its producer id was never given out for one.
-        let code =
-            if version >= 11 { ResponseError::TransactionAbortable } else { ResponseError::InvalidTxnState };
-        return Err(Refused {
-            code,
-            message: "the partition was not added to a transaction".to_owned(),
-            record: None,
-        });
-    }
-    Ok((head, bytes))
+    batch::check(records, version, now_ms, rules)
 }
 
 fn failed(index: i32, why: &Refused) -> PartitionProduceResponse {
@@ -211,11 +310,13 @@ async fn finish(
     mut topics: Vec<Topic>,
     acks: i16,
     correlation: i32,
+    admitted: Admitted,
 ) -> Result<Reply, Close> {
     let pending: Vec<Option<PendingAppend>> = topics.iter_mut().map(|topic| topic.pending.take()).collect();
     // All at once: what one topic waits for must not hold up what another has parked.
     let wait = |one: Option<PendingAppend>| async { Some(one?.wait().await) };
     let settled = join_all(pending.into_iter().map(wait)).await;
+    drop(admitted);
     let mut endpoints = Vec::new();
     let mut close_after = false;
     for (topic, outcomes) in topics.iter_mut().zip(settled).filter_map(|(t, o)| o.map(|o| (t, o))) {

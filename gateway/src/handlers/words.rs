@@ -1,4 +1,4 @@
-//! Words of the group handlers, from the wire and back. Owned: what a group keeps outlives the request's buffer.
+//! Words of the group and transaction handlers, from the wire and back. Owned: what a group keeps outlives the request's buffer.
 
 use crate::groups::Blob;
 use bytes::Bytes;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(super) const GROUP_DENIED: i16 = 30;
 /// `ResponseError::TopicAuthorizationFailed`.
 pub(super) const TOPIC_DENIED: i16 = 29;
+/// `ResponseError::TransactionalIdAuthorizationFailed`.
+pub(super) const TRANSACTION_DENIED: i16 = 53;
 /// `ResponseError::UnknownTopicOrPartition`.
 pub(super) const UNKNOWN_TOPIC: i16 = 3;
 

@@ -79,7 +79,9 @@ fn dispatch<W: With>(key: i16, work: W) -> W::Out {
         ElectLeadersRequest AlterPartitionReassignmentsRequest ListPartitionReassignmentsRequest
         ConsumerGroupHeartbeatRequest ConsumerGroupDescribeRequest ListConfigResourcesRequest
         DescribeProducersRequest DescribeAclsRequest CreateAclsRequest DeleteAclsRequest
-        AlterReplicaLogDirsRequest CreateDelegationTokenRequest RenewDelegationTokenRequest ExpireDelegationTokenRequest DescribeDelegationTokenRequest DescribeClientQuotasRequest AlterClientQuotasRequest DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest DescribeQuorumRequest UpdateFeaturesRequest)
+        AlterReplicaLogDirsRequest CreateDelegationTokenRequest RenewDelegationTokenRequest ExpireDelegationTokenRequest DescribeDelegationTokenRequest DescribeClientQuotasRequest AlterClientQuotasRequest DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest DescribeQuorumRequest UpdateFeaturesRequest
+        AddPartitionsToTxnRequest AddOffsetsToTxnRequest EndTxnRequest WriteTxnMarkersRequest
+        TxnOffsetCommitRequest DescribeTransactionsRequest ListTransactionsRequest)
 }
 
 struct Decode<'a>(&'a Bytes, i16, bool);

@@ -16,4 +16,5 @@ mod proofs;
 mod recreate;
 mod reshard;
 mod support;
+mod transactions;
 mod versions;

@@ -239,7 +239,11 @@ impl Consumers {
             Record::Formed { group, .. } | Record::GroupDropped { group } => {
                 self.groups.remove(group);
             }
-            Record::Assigned { .. } | Record::Committed { .. } | Record::OffsetsDropped { .. } => {}
+            Record::Assigned { .. }
+            | Record::Committed { .. }
+            | Record::OffsetsDropped { .. }
+            | Record::OffsetsPending(_)
+            | Record::TransactionEnded(_) => {}
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod configs;
 pub mod data;
 pub mod groups;
 pub mod topics;
+pub mod transactions;
 
 /// What one test proves.
 #[derive(Clone, Debug)]
@@ -24,7 +25,8 @@ pub struct Proof {
 
 /// All of them.
 pub fn all() -> Vec<Proof> {
-    [data::PROOFS, topics::PROOFS, configs::PROOFS, groups::PROOFS, admin::PROOFS].concat()
+    [data::PROOFS, topics::PROOFS, configs::PROOFS, groups::PROOFS, admin::PROOFS, transactions::PROOFS]
+        .concat()
 }
 
 /// `proofs! { name: Request min..=max, |client, version| { … } … }`: a test per line, and its entry in `PROOFS`.
