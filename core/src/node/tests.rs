@@ -1,3 +1,4 @@
+mod admin;
 mod balance;
 mod lineage;
 mod parking;

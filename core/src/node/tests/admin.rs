@@ -1,0 +1,93 @@
+//! What operators see and set: bytes of partitions by directory, settings that outlive a restart.
+
+use super::*;
+use crate::types::NodeId;
+
+/// Bytes of each partition of a topic in each directory.
+async fn bytes(node: &Node, topic: TopicId) -> Vec<Vec<u64>> {
+    let dirs = node.api().log_dirs(|id| id == topic).await;
+    dirs.iter().map(|dir| dir.partitions.values().copied().collect()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_of_a_partition_are_the_same_whichever_range_holds_it() {
+    let (a, b) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let dirs = [a.path(), b.path()];
+    let mut node = Node::start(options(&dirs, &[])).await.expect("starts");
+    let copies = topic(&node, "copies", 3, &[("rangeway.drive", "quorum(2, write=2)")]).await;
+    let one = topic(&node, "one", 2, &[]).await;
+    let memory = topic(&node, "memory", 2, &[("rangeway.drive", "memory")]).await;
+    let sent = |p: i32, n: usize| batch(p, 1, None, 100, &"x".repeat(100 * n));
+    let sizes = |n: usize| sent(0, n).bytes.len() as u64;
+    append(&node, copies, vec![sent(0, 1), sent(1, 20), sent(1, 30)]).await;
+    append(&node, one, vec![sent(1, 5)]).await;
+    append(&node, memory, vec![sent(1, 5)]).await;
+    let expected = vec![sizes(1), sizes(20) + sizes(30), 0];
+    for crash in [false, true] {
+        assert_eq!(bytes(&node, copies).await, [expected.clone(), expected.clone()], "a copy in each");
+        let of_one = bytes(&node, one).await;
+        assert_eq!(of_one.concat(), [0, sizes(5)], "in one of them, the empty partition too: {of_one:?}");
+        assert_eq!(bytes(&node, memory).await, [[0; 0], [0; 0]], "nowhere");
+        if crash {
+            node.crash().await;
+        } else {
+            node.stop().await;
+        }
+        node = Node::start(options(&dirs, &[])).await.expect("starts again");
+    }
+    let api = node.api();
+    let made = api.split(copies, 0, Some(1)).await.expect("split").created;
+    assert_eq!(bytes(&node, copies).await[1], expected, "the parent's segments are the children's");
+    append(&node, copies, vec![sent(1, 7)]).await;
+    let more = vec![expected[0], expected[1] + sizes(7), 0];
+    assert_eq!(bytes(&node, copies).await[0], more);
+    api.merge(copies, made[0], made[1]).await.expect("merge");
+    assert_eq!(bytes(&node, copies).await[0], more);
+    api.delete_records(TopicPartition { topic: copies, partition: 1 }, None).await.expect("raised");
+    assert_eq!(bytes(&node, copies).await[0], [expected[0], 0, 0], "what nobody may read does not count");
+    let space: Vec<_> = api.log_dirs(|_| false).await;
+    assert!(space.iter().all(|dir| dir.dead.is_none() && dir.usable_bytes <= dir.total_bytes), "{space:?}");
+    assert!(space.iter().all(|dir| dir.partitions.is_empty()), "nothing was asked for");
+    drop(api);
+    node.stop().await;
+}
+
+fn set(name: &str, value: Option<&str>) -> Vec<(String, Option<String>)> {
+    vec![(name.to_owned(), value.map(str::to_owned))]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_of_nodes_outlive_a_restart_and_topics_win() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut node = Node::start(options(&[dir.path()], &[("retention.ms", "9000")])).await.expect("starts");
+    let plain = topic(&node, "plain", 1, &[]).await;
+    let own = topic(&node, "own", 1, &[("retention.ms", "1")]).await;
+    let retention = |node: &Node, id| node.api().catalog().by_id[&id].config.retention_ms;
+    assert_eq!(retention(&node, plain), Some(9000));
+    let api = node.api();
+    api.alter_node_configs(None, set("log.retention.ms", Some("2")), false).await.expect("set");
+    api.alter_node_configs(Some(NodeId(2)), set("log.retention.ms", Some("3")), false).await.expect("set");
+    api.alter_node_configs(None, set("max.connections", Some("7")), true).await.expect("checked");
+    assert!(api.alter_node_configs(None, set("log.retention.ms", Some("x")), false).await.is_err());
+    assert!(api.alter_node_configs(None, set("node.id", Some("3")), false).await.is_err());
+    drop(api);
+    for crash in [false, true] {
+        assert_eq!((retention(&node, plain), retention(&node, own)), (Some(2), Some(1)));
+        assert_eq!(node.api().catalog().dynamic.connections_max(), None, "only checked");
+        if crash {
+            node.crash().await;
+        } else {
+            node.stop().await;
+        }
+        let again = options(&[dir.path()], &[("retention.ms", "9000")]);
+        node = Node::start(again).await.expect("starts again");
+    }
+    let api = node.api();
+    api.alter_node_configs(Some(NodeId(1)), set("log.retention.ms", Some("4")), false).await.expect("set");
+    assert_eq!(retention(&node, plain), Some(4), "this node's wins over that of all");
+    api.alter_node_configs(Some(NodeId(1)), set("log.retention.ms", None), false).await.expect("taken back");
+    api.alter_node_configs(None, set("log.retention.ms", None), false).await.expect("taken back");
+    assert_eq!((retention(&node, plain), retention(&node, own)), (Some(9000), Some(1)));
+    drop(api);
+    node.stop().await;
+}
