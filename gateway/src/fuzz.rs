@@ -131,6 +131,8 @@ fn decoded(request: &Decoded) {
         61 DescribeProducersRequest,
         65 DescribeTransactionsRequest,
         66 ListTransactionsRequest,
+        68 ConsumerGroupHeartbeatRequest,
+        69 ConsumerGroupDescribeRequest,
         74 ListConfigResourcesRequest,
         75 DescribeTopicPartitionsRequest,
     }

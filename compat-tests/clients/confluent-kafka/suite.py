@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
 
 from suite_common import (CODECS, RECORDS, big_value, finish, records, restart_broker, same, step, together)
@@ -136,15 +136,19 @@ def fill(name, partitions, count):
     return {b"%d-%d" % (p, i) for p in range(partitions) for i in range(count)}
 
 
-def group_rest(name, between):
+# The group protocol in which the broker assigns (KIP-848).
+NEW = {"group.protocol": "consumer"}
+
+
+def group_rest(name, between, **config):
     everything = fill(name, 3, 100)
-    first = consumer(f"g-{name}-{RUN}")
+    first = consumer(f"g-{name}-{RUN}", **config)
     first.subscribe([topic(name)])
     got = [m.value() for m in take(first, 150)]
     first.commit(asynchronous=False)
     first.close()
     between()
-    second = consumer(f"g-{name}-{RUN}")
+    second = consumer(f"g-{name}-{RUN}", **config)
     second.subscribe([topic(name)])
     rest = [m.value() for m in take(second, 150)]
     same(second.poll(1.0), None, "a message more than the rest")
@@ -154,34 +158,87 @@ def group_rest(name, between):
     same(len(set(got) & set(rest)), 0, "messages read twice")
 
 
-def group_shared():
-    everything = fill("shared", 4, 100)
+QUICK = {"session.timeout.ms": 10000, "heartbeat.interval.ms": 500}
+COOPERATIVE = {**QUICK, "partition.assignment.strategy": "cooperative-sticky"}
+
+
+def group_shared(topic_name, configs):
+    """Two members share a topic, each reads its half."""
+    everything = fill(topic_name, 4, 100)
     names, got = ("one", "two"), {"one": [], "two": []}
     assigned = {name: set() for name in names}
     end = time.time() + PATIENCE_S
     both_read = threading.Barrier(2)
 
-    def member(name):
-        reader = consumer(f"g-shared-{RUN}", **{"session.timeout.ms": 10000, "heartbeat.interval.ms": 500})
-        reader.subscribe([topic("shared")])
+    def member(name, config):
+        reader = consumer(f"g-{topic_name}-{RUN}", **config)
+        reader.subscribe([topic(topic_name)])
         # Both members are there before either reads.
         while not all(assigned.values()) or sum(map(len, assigned.values())) != 4:
             message = reader.poll(0.1)
             if message is not None and not message.error():
-                reader.seek(TopicPartition(topic("shared"), message.partition(), 0))
+                reader.seek(TopicPartition(topic(topic_name), message.partition(), 0))
             assigned[name] = {p.partition for p in reader.assignment()}
             if time.time() > end:
                 raise AssertionError(f"the members never shared: {assigned}")
         for partition in assigned[name]:
-            reader.seek(TopicPartition(topic("shared"), partition, 0))
+            reader.seek(TopicPartition(topic(topic_name), partition, 0))
         got[name] = [m.value() for m in take(reader, 100 * len(assigned[name]))]
         # Who leaves early gives its partitions to the one that still reads.
         both_read.wait(PATIENCE_S)
         reader.close()
 
-    together(lambda: member("one"), lambda: member("two"))
+    together(*(lambda n=n, c=c: member(n, c) for n, c in zip(names, configs)))
     same(assigned["one"] & assigned["two"], set(), "partitions given to both")
     same(set(got["one"]) | set(got["two"]), everything, "what both read together")
+
+
+def until(check, what):
+    end = time.time() + PATIENCE_S
+    while not check():
+        if time.time() > end:
+            raise AssertionError(f"never: {what}")
+        time.sleep(0.1)
+
+
+def new_group_by_pattern():
+    create("pattern-a", 1)
+    reader = consumer(f"g-pattern-{RUN}", **NEW, **{"topic.metadata.refresh.interval.ms": 500})
+    reader.subscribe([f"^ck-{RUN}-pattern-.*"])
+
+    def reads(count):
+        reader.poll(0.1)
+        return len(reader.assignment()) == count
+
+    until(lambda: reads(1), "the topic that matches is read")
+    create("pattern-b", 2)
+    until(lambda: reads(3), "a topic that comes to match is read")
+    ADMIN.delete_topics([topic("pattern-a")])[topic("pattern-a")].result(30)
+    until(lambda: reads(2), "a topic that is gone is read no more")
+    reader.close()
+
+
+def new_group_is_described():
+    create("described", 3)
+    group = f"g-described-{RUN}"
+    reader = consumer(group, **NEW, **{"group.instance.id": "i"})
+    reader.subscribe([topic("described")])
+
+    def described():
+        reader.poll(0.1)
+        return ADMIN.describe_consumer_groups([group])[group].result(30)
+
+    until(lambda: described().state == ConsumerGroupState.STABLE and len(reader.assignment()) == 3, "stable")
+    row = described()
+    same((row.type, len(row.members)), (ConsumerGroupType.CONSUMER, 1), "type and members")
+    member = row.members[0]
+    same(member.group_instance_id, "i", "instance id")
+    same(sorted(p.partition for p in member.assignment.topic_partitions), [0, 1, 2], "assignment")
+    listed = ADMIN.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(30).valid
+    same([g.group_id for g in listed if g.group_id == group], [group], "the group among those of its type")
+    listed = ADMIN.list_consumer_groups(types={ConsumerGroupType.CLASSIC}).result(30).valid
+    same([g.group_id for g in listed if g.group_id == group], [], "the group among those of the other type")
+    reader.close()
 
 
 def admin_round():
@@ -217,7 +274,14 @@ step("watermarks", watermarks)
 step("large-value", big)
 step("group-rest-after-consumer-restart", lambda: group_rest("rest", lambda: None))
 step("group-rest-after-broker-restart", lambda: group_rest("broker", restart_broker))
-step("group-of-two-shares", group_shared)
+step("group-of-two-shares", lambda: group_shared("shared", [QUICK, QUICK]))
+step("group-of-two-cooperative", lambda: group_shared("cooperative", [COOPERATIVE, COOPERATIVE]))
+step("new-group-rest-after-consumer-restart", lambda: group_rest("new-rest", lambda: None, **NEW))
+step("new-group-rest-after-broker-restart", lambda: group_rest("new-broker", restart_broker, **NEW))
+step("new-group-of-two-shares", lambda: group_shared("new-shared", [NEW, NEW]))
+step("new-group-with-a-classic-member", lambda: group_shared("both", [NEW, COOPERATIVE]))
+step("new-group-by-pattern", new_group_by_pattern)
+step("new-group-is-described", new_group_is_described)
 step("records-survive-broker-restart", codec_again)
 step("admin", admin_round)
 finish()

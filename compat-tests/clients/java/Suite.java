@@ -18,6 +18,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.ListGroupsOptions;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
@@ -25,9 +29,12 @@ import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
@@ -42,6 +49,12 @@ public final class Suite {
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
     private static final String RUN = UUID.randomUUID().toString().substring(0, 8);
     private static final long BEGAN_MS = System.currentTimeMillis() - RECORDS * 1000L;
+
+    private static final Map<String, Object> CLASSIC = Map.of("heartbeat.interval.ms", 500);
+    private static final Map<String, Object> COOPERATIVE = Map.of("heartbeat.interval.ms", 500,
+            "partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+    /** The group protocol in which the broker assigns (KIP-848). */
+    private static final Map<String, Object> NEW = Map.of("group.protocol", "consumer");
 
     private final String bootstrap;
     private final Admin admin;
@@ -78,9 +91,16 @@ public final class Suite {
         });
         line("consume-from-time", this::fromTime);
         line("large-value", this::large);
-        line("group-rest-after-consumer-restart", () -> groupRest("rest", () -> {}));
-        line("group-rest-after-broker-restart", () -> groupRest("broker", this::restartBroker));
-        line("group-of-two-shares", this::groupShared);
+        line("group-rest-after-consumer-restart", () -> groupRest("rest", CLASSIC, () -> {}));
+        line("group-rest-after-broker-restart", () -> groupRest("broker", CLASSIC, this::restartBroker));
+        line("group-of-two-shares", () -> groupShared("shared", List.of(CLASSIC, CLASSIC)));
+        line("new-group-rest-after-consumer-restart", () -> groupRest("new-rest", NEW, () -> {}));
+        line("new-group-rest-after-broker-restart", () -> groupRest("new-broker", NEW, this::restartBroker));
+        line("new-group-of-two-shares", () -> groupShared("new-shared", List.of(NEW, NEW)));
+        line("new-group-with-a-classic-member", () -> groupShared("both", List.of(NEW, COOPERATIVE)));
+        line("new-group-by-pattern", this::newGroupByPattern);
+        line("new-group-is-described", this::newGroupIsDescribed);
+        line("group-configs", this::groupConfigs);
         line("records-survive-broker-restart", () -> {
             for (String codec : CODECS) {
                 for (var record : read(codec, RECORDS, 0)) {
@@ -166,12 +186,12 @@ public final class Suite {
         }
     }
 
-    private KafkaConsumer<byte[], byte[]> consumer(String group) {
+    private KafkaConsumer<byte[], byte[]> consumer(String group, Map<String, Object> config) {
         var properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         properties.put("auto.offset.reset", "earliest");
         properties.put("enable.auto.commit", false);
-        properties.put("heartbeat.interval.ms", 500);
+        properties.putAll(config);
         if (group != null) {
             properties.put("group.id", group);
         }
@@ -191,7 +211,7 @@ public final class Suite {
     }
 
     private List<ConsumerRecord<byte[], byte[]>> read(String name, int count, long offset) {
-        try (var consumer = consumer(null)) {
+        try (var consumer = consumer(null, CLASSIC)) {
             var partition = new TopicPartition(topic(name), 0);
             consumer.assign(List.of(partition));
             consumer.seek(partition, offset);
@@ -215,7 +235,7 @@ public final class Suite {
     }
 
     private void fromTime() {
-        try (var consumer = consumer(null)) {
+        try (var consumer = consumer(null, CLASSIC)) {
             var partition = new TopicPartition(topic("zstd"), 0);
             long at = BEGAN_MS + 200_000;
             for (long[] pair : new long[][] {{at, 200}, {at - 1, 200}, {at + 1, 201}, {0, 0}}) {
@@ -254,17 +274,17 @@ public final class Suite {
         return records.stream().map(r -> new String(r.value())).collect(Collectors.toCollection(ArrayList::new));
     }
 
-    private void groupRest(String name, Work between) throws Exception {
+    private void groupRest(String name, Map<String, Object> config, Work between) throws Exception {
         Set<String> all = fill(name, 3);
         String group = "g-" + name + "-" + RUN;
         List<String> got;
-        try (var first = consumer(group)) {
+        try (var first = consumer(group, config)) {
             first.subscribe(List.of(topic(name)));
             got = values(take(first, 100));
             first.commitSync();
         }
         between.run();
-        try (var second = consumer(group)) {
+        try (var second = consumer(group, config)) {
             second.subscribe(List.of(topic(name)));
             got.addAll(values(take(second, 300 - got.size())));
             same(second.poll(Duration.ofSeconds(1)).count(), 0, "records more than the rest");
@@ -274,15 +294,15 @@ public final class Suite {
         same(new HashSet<>(got), all, "both halves together");
     }
 
-    private void groupShared() throws Exception {
-        Set<String> all = fill("shared", 4);
+    private void groupShared(String name, List<Map<String, Object>> configs) throws Exception {
+        Set<String> all = fill(name, 4);
         List<Set<Integer>> assigned = List.of(new TreeSet<>(), new TreeSet<>());
         List<String> got = new ArrayList<>();
         List<Throwable> problems = new ArrayList<>();
         var bothRead = new CyclicBarrier(2);
         List<Thread> members = IntStream.range(0, 2).mapToObj(me -> new Thread(() -> {
-            try (var consumer = consumer("g-shared-" + RUN)) {
-                consumer.subscribe(List.of(topic("shared")));
+            try (var consumer = consumer("g-" + name + "-" + RUN, configs.get(me))) {
+                consumer.subscribe(List.of(topic(name)));
                 // Both members are there before either reads.
                 long end = System.currentTimeMillis() + PATIENCE.toMillis();
                 while (!shareAll(assigned)) {
@@ -324,6 +344,82 @@ public final class Suite {
         synchronized (assigned) {
             assigned.get(me).clear();
             partitions.forEach(p -> assigned.get(me).add(p.partition()));
+        }
+    }
+
+    interface Check {
+        boolean holds() throws Exception;
+    }
+
+    private static void until(Check check, String what) throws Exception {
+        long end = System.currentTimeMillis() + PATIENCE.toMillis();
+        while (!check.holds()) {
+            if (System.currentTimeMillis() > end) {
+                throw new AssertionError("never: " + what);
+            }
+        }
+    }
+
+    private void newGroupByPattern() throws Exception {
+        create("pattern-a", 1);
+        try (var consumer = consumer("g-pattern-" + RUN, NEW)) {
+            consumer.subscribe(new SubscriptionPattern("java-" + RUN + "-pattern-.*"));
+            until(() -> reads(consumer, 1), "the topic that matches is read");
+            create("pattern-b", 2);
+            until(() -> reads(consumer, 3), "a topic that comes to match is read");
+            admin.deleteTopics(List.of(topic("pattern-a"))).all().get();
+            until(() -> reads(consumer, 2), "a topic that is gone is read no more");
+        }
+    }
+
+    private static boolean reads(KafkaConsumer<byte[], byte[]> consumer, int partitions) {
+        consumer.poll(Duration.ofMillis(100));
+        return consumer.assignment().size() == partitions;
+    }
+
+    private void newGroupIsDescribed() throws Exception {
+        create("described", 3);
+        String group = "g-described-" + RUN;
+        Map<String, Object> config = Map.of("group.protocol", "consumer", "group.instance.id", "i", "group.remote.assignor", "uniform");
+        try (var consumer = consumer(group, config)) {
+            consumer.subscribe(List.of(topic("described")));
+            until(() -> reads(consumer, 3) && describe(group).groupState() == GroupState.STABLE, "stable");
+            var row = describe(group);
+            same(row.type(), GroupType.CONSUMER, "type");
+            same(row.partitionAssignor(), "uniform", "assignor");
+            same(row.members().size(), 1, "members");
+            var member = row.members().iterator().next();
+            same(member.groupInstanceId().get(), "i", "instance id");
+            same(member.assignment().topicPartitions().size(), 3, "assignment");
+            same(member.targetAssignment().get().topicPartitions().size(), 3, "target");
+            var ofType = admin.listGroups(new ListGroupsOptions().withTypes(Set.of(GroupType.CONSUMER))).all().get();
+            same(ofType.stream().anyMatch(g -> g.groupId().equals(group)), true, "the group among those of its type");
+            var others = admin.listGroups(new ListGroupsOptions().withTypes(Set.of(GroupType.CLASSIC))).all().get();
+            same(others.stream().anyMatch(g -> g.groupId().equals(group)), false, "the group among the others");
+        }
+        // A static member is away: it is its group's until its session ends.
+        same(describe(group).members().size(), 1, "members while it is away");
+    }
+
+    private ConsumerGroupDescription describe(String group) throws Exception {
+        return admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+    }
+
+    private void groupConfigs() throws Exception {
+        var group = new ConfigResource(ConfigResource.Type.GROUP, "g-configs-" + RUN);
+        String name = "consumer.session.timeout.ms";
+        same(admin.describeConfigs(List.of(group)).all().get().get(group).get(name).value(), "45000", "the default");
+        var set = new AlterConfigOp(new ConfigEntry(name, "50000"), AlterConfigOp.OpType.SET);
+        admin.incrementalAlterConfigs(Map.of(group, List.of(set))).all().get();
+        var entry = admin.describeConfigs(List.of(group)).all().get().get(group).get(name);
+        same(entry.value(), "50000", "the value that was set");
+        same(entry.source(), ConfigEntry.ConfigSource.DYNAMIC_GROUP_CONFIG, "its source");
+        var wrong = new AlterConfigOp(new ConfigEntry("no.such.config", "1"), AlterConfigOp.OpType.SET);
+        try {
+            admin.incrementalAlterConfigs(Map.of(group, List.of(wrong))).all().get();
+            throw new AssertionError("a config that does not exist was set");
+        } catch (java.util.concurrent.ExecutionException refused) {
+            same(refused.getCause().getClass().getSimpleName(), "InvalidConfigurationException", "the refusal");
         }
     }
 

@@ -84,6 +84,8 @@ pub(crate) enum Ask {
         /// The group.
         group: String,
     },
+    /// Groups of this partition that have configs.
+    Configured,
     /// Change configs of a group.
     Configure {
         /// The group.
@@ -116,7 +118,7 @@ impl Ask {
             | Ask::Configure { group, .. }
             | Ask::Pending { group }
             | Ask::Delete { group } => Some(group),
-            Ask::List | Ask::EndTransaction(_) | Ask::Sweep => None,
+            Ask::List | Ask::Configured | Ask::EndTransaction(_) | Ask::Sweep => None,
         }
     }
 }
@@ -228,6 +230,8 @@ pub(crate) enum Answer {
     DescribeConsumers(Result<DescribedConsumers, Absent>),
     /// To `Configs`: value by name.
     Configs(BTreeMap<String, String>),
+    /// To `Configured`.
+    Configured(Vec<String>),
     /// To `Configure`.
     Configure(Result<(), ConfigError>),
     /// To `CommitPending`: one per partition, in order.

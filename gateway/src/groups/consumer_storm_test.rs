@@ -9,7 +9,7 @@ use super::consumer::Beat;
 use super::consumer::image::{ConsumerState, Partitions, by_topic, contains, flat};
 use super::consumer_test::{beat, joining, subscribing};
 use super::coordinator::Settings;
-use super::coordinator_test::{Rig, info, topic, topics_at};
+use super::coordinator_test::{Rig, info, topics_at};
 use super::record::{MemberInfo, Phase};
 use super::subscription;
 use proptest::prelude::*;
@@ -104,7 +104,8 @@ struct Storm {
     cooperative: bool,
     fresh: u32,
     version: u64,
-    topics: [i32; 3],
+    /// Partitions of each topic, 0: it is not there; and how often it was made.
+    topics: [(i32, u8); 3],
     ranges: i32,
     committed: BTreeMap<(TopicId, i32), i64>,
     next_offset: i64,
@@ -130,7 +131,7 @@ impl Storm {
             cooperative,
             fresh: 0,
             version: 0,
-            topics: [4, 3, 2],
+            topics: [(4, 0), (3, 0), (2, 0)],
             ranges: 1,
             committed: BTreeMap::new(),
             next_offset: 1,
@@ -142,12 +143,12 @@ impl Storm {
     fn publish(&mut self) {
         self.version += 1;
         let firsts: Vec<i32> = (0..self.ranges).collect();
-        let firsts: Vec<Vec<i32>> =
-            self.topics.iter().map(|count| firsts.iter().copied().filter(|f| f < count).collect()).collect();
-        let topics = NAMES.iter().zip(self.topics).zip(&firsts).enumerate();
-        let there = topics.filter(|(_, ((_, count), _))| *count > 0);
+        let below = |count: i32| firsts.iter().copied().filter(|f| *f < count).collect::<Vec<i32>>();
+        let firsts: Vec<Vec<i32>> = self.topics.iter().map(|(count, _)| below(*count)).collect();
+        let topics = NAMES.iter().zip(self.topics).zip(&firsts).zip(1u8..);
+        let there = topics.filter(|(((_, (count, _)), _), _)| *count > 0);
         let rows: Vec<(u8, &str, i32, &[i32])> = there
-            .map(|(n, ((name, count), firsts))| (n as u8 + 1, *name, count, firsts.as_slice()))
+            .map(|(((name, (count, made)), firsts), n)| (n + 4 * made, *name, count, firsts.as_slice()))
             .collect();
         self.rig.catalog = topics_at(self.version, &rows);
     }
@@ -187,9 +188,14 @@ impl Storm {
             }
             Step::Commit(n) => self.commit(n),
             Step::Topics(topics) => {
-                // Partitions are only ever added; a topic that is gone comes back under its id, which the catalog
-                // forbids and a group does not mind.
-                self.topics = topics;
+                // Partitions are only ever added; a topic that was deleted comes back under another id.
+                for (is, wanted) in self.topics.iter_mut().zip(topics) {
+                    *is = match (*is, wanted) {
+                        ((0, made), 1..) if made < 60 => (wanted, made + 1),
+                        ((count, made), 1..) if count > 0 => (count.max(wanted), made),
+                        ((_, made), _) => (0, made),
+                    };
+                }
                 self.publish();
             }
             Step::Ranges(ranges) => self.split(ranges),
@@ -479,9 +485,13 @@ impl Storm {
         } else {
             subscription::assignment(bytes).expect("an assignment")
         };
-        let topic_of = |name: &str| NAMES.iter().position(|t| *t == name).map(|t| topic(t as u8 + 1));
+        let catalog = self.rig.catalog.clone();
+        let topic_of = |name: &str| catalog.by_name.get(name).map(|topic| topic.id);
         let assignment = by_topic(
-            named.iter().flat_map(|(name, of)| of.iter().filter_map(move |p| Some((topic_of(name)?, *p)))),
+            named
+                .iter()
+                .filter_map(|(name, of)| Some((topic_of(name)?, of)))
+                .flat_map(|(id, of)| of.iter().map(move |partition| (id, *partition))),
         );
         let gives_up = flat(&self.clients[n].owned).any(|partition| !contains(&assignment, partition));
         self.follow(n, assignment);
@@ -529,6 +539,13 @@ impl Storm {
 
     /// Without further faults the group becomes stable, and everything that is subscribed to has one reader.
     fn settle(&mut self) {
+        self.calm(20);
+        // Leaders of classic groups watch the topics themselves.
+        for n in 0..CLIENTS {
+            if self.clients[n].protocol == Protocol::Classic && self.clients[n].place == Place::Member {
+                self.join(n);
+            }
+        }
         for _ in 0..400 {
             self.calm(1);
             if self.is_stable() {

@@ -5,6 +5,7 @@ use super::consumer::image::{ConsumerImage, Partitions, by_topic};
 use super::consumer::{Beat, BeatRefused, Beaten};
 use super::coordinator::Settings;
 use super::coordinator_test::{Rig, blob, info, topic, topics_at};
+use super::pending::PendingCommit;
 use super::record::{Blob, MemberInfo};
 use super::subscription;
 
@@ -124,6 +125,9 @@ fn a_second_member_gets_what_the_first_has_given_up() {
     assert_eq!(rig.code(beat("m", 1)), 110, "it says nothing of what it owns");
     assert_eq!(rig.code(beat("m", 3)), 110);
     assert_eq!(rig.code(beat("x", 3)), 25);
+    // A fenced member comes back under its id, with nothing, and is where it was.
+    assert_eq!(rig.beaten(joining("m", &["t"])), (2, Some(of(&[0, 1]))));
+    assert_eq!(rig.image().epoch, 2);
 }
 
 #[test]
@@ -304,6 +308,26 @@ fn commits_and_reads_are_of_the_members_epoch() {
     rig.beaten(beat("a", -1));
     assert_eq!(rig.commit_as("", -1, 7), Ok(()), "nobody is in it: tools may");
     assert_eq!(read(&mut rig, None), Ok(Some(7)));
+}
+
+#[test]
+fn commits_within_transactions_are_of_the_members_epoch_or_of_nobody() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    let mut commit = |member: &str, generation| {
+        let caller = Caller { group: "g".into(), member_id: member.into(), instance_id: None, generation };
+        let position = CommitPosition { offset: 1, leader_epoch: -1, metadata: String::new() };
+        let positions = vec![((topic(1), 0), position)];
+        let commit = Commit { caller, says_group_not_found: false, retention_ms: None, positions };
+        match rig.ask(Ask::CommitPending(PendingCommit { producer_id: 1, number: 1, commit })) {
+            Answer::CommitPending(answer) => answer.map(|_| ()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(commit("a", 1), Ok(()));
+    assert_eq!(commit("", -1), Ok(()));
+    assert_eq!(commit("a", 2), Err(GroupError::IllegalGeneration));
+    assert_eq!(commit("x", 1), Err(GroupError::UnknownMember));
 }
 
 #[test]

@@ -162,7 +162,7 @@ impl Turn<'_> {
             }
             Ask::Delete { .. } => Answer::Delete(self.delete()),
             // Of no group: answered before a turn begins.
-            Ask::List | Ask::EndTransaction(_) | Ask::Sweep => return None,
+            Ask::List | Ask::Configured | Ask::EndTransaction(_) | Ask::Sweep => return None,
         })
     }
 
@@ -265,6 +265,7 @@ impl Machine for Coordinator {
                     }
                     Answer::EndTransaction
                 }
+                Ask::Configured => Answer::Configured(self.consumers.configs.keys().cloned().collect()),
                 _ => {
                     self.sweep(now, out);
                     Answer::Sweep

@@ -170,11 +170,7 @@ impl Turn<'_> {
     fn check_pending(&mut self, commit: &Commit) -> Result<(), GroupError> {
         let caller = &commit.caller;
         if let Some(image) = self.consumer() {
-            // Producers know of generations alone.
-            return image.check_commit(commit).map_err(|error| match error {
-                GroupError::StaleMemberEpoch => GroupError::IllegalGeneration,
-                other => other,
-            });
+            return image.check_pending(caller);
         }
         if !self.exists() {
             return if caller.generation < 0 { Ok(()) } else { Err(GroupError::IllegalGeneration) };

@@ -233,6 +233,22 @@ impl Groups {
         }
     }
 
+    /// Groups that have configs.
+    pub(crate) async fn configured(&self) -> Result<Vec<String>, GroupError> {
+        if !self.inner.topic_exists() {
+            return Ok(Vec::new());
+        }
+        let answers = join_all((0..hash::PARTITIONS).map(|n| self.ask_partition(n, Ask::Configured))).await;
+        let mut all = Vec::new();
+        for answer in answers {
+            match answer? {
+                Answer::Configured(groups) => all.extend(groups),
+                _ => return Err(GroupError::NotAvailable),
+            }
+        }
+        Ok(all)
+    }
+
     /// Changes configs of a group: all or none.
     pub(crate) async fn configure(
         &self,

@@ -23,8 +23,10 @@ pub(super) struct Feature {
 }
 
 /// All of them, by name. `metadata.version` is that of the Kafka release whose behaviour is matched (4.1); with
-/// `transaction.version` 2 writing adds partitions to transactions and each end raises the epoch (KIP-890).
+/// `transaction.version` 2 writing adds partitions to transactions and each end raises the epoch (KIP-890);
+/// `group.version` 1: coordinators assign (KIP-848).
 pub(super) const FEATURES: &[Feature] = &[
+    Feature { name: "group.version", min: 0, level: 1 },
     Feature { name: "metadata.version", min: 7, level: 27 },
     Feature { name: "transaction.version", min: 0, level: 2 },
 ];

@@ -39,5 +39,11 @@ pub async fn handle(
     for kind in [BROKER, BROKER_LOGGER].into_iter().filter(|kind| wanted(*kind)) {
         add(kind, context.shared.node.0.to_string());
     }
+    if wanted(GROUP) {
+        match context.shared.groups.configured().await {
+            Ok(groups) => groups.into_iter().for_each(|group| add(GROUP, group)),
+            Err(error) => return Ok(response.with_error_code(error.code())),
+        }
+    }
     Ok(response.with_config_resources(resources))
 }

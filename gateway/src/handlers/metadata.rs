@@ -91,7 +91,7 @@ async fn one(
     let failed = |code: ResponseError| {
         let name = match &asked.name {
             None if context.version < 12 => Some(TopicName::default()),
-            name => name.clone(),
+            name => name.clone().filter(|_| asked.topic_id.is_nil() || context.version < 12),
         };
         MetadataResponseTopic::default()
             .with_error_code(code.code())
@@ -100,11 +100,12 @@ async fn one(
             .with_topic_authorized_operations(OPERATIONS_UNKNOWN)
     };
     let by_id = !asked.topic_id.is_nil();
-    if context.version < 12 && (by_id || asked.name.is_none()) || by_id && asked.name.is_some() {
+    if context.version < 12 && (by_id || asked.name.is_none()) {
         return failed(ResponseError::InvalidRequest);
     }
     let catalog = context.api.catalog();
-    let Some(name) = &asked.name else {
+    // As in Kafka an id counts whatever name stands beside it: Java's consumers send an empty one.
+    let Some(name) = asked.name.as_ref().filter(|_| !by_id) else {
         return match vpartition::by_id(&catalog, asked.topic_id) {
             Some(topic) if context.authorize(Operation::Describe, Resource::Topic(&topic.name)) => {
                 describe(context, topic, operations)

@@ -276,3 +276,24 @@ fn log_levels_are_shown_and_changed() {
         }
     });
 }
+
+#[test]
+fn configs_of_groups_are_shown_and_changed() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        const GROUP: i8 = 32;
+        const SESSION: &str = "consumer.session.timeout.ms";
+        let group = (GROUP, "configured");
+        assert_eq!(shown(&mut c, group, SESSION).await.0, "45000");
+        assert_eq!(alter(&mut c, group, SESSION, SET, Some("6000")).await.0, 0);
+        let (value, source, _) = shown(&mut c, group, SESSION).await;
+        assert_eq!((value.as_str(), source), ("6000", 8));
+        assert_eq!(alter(&mut c, group, SESSION, SET, Some("soon")).await.0, 40);
+        assert_eq!(alter(&mut c, group, "no.such.config", SET, Some("1")).await.0, 40);
+        let asked = m::ListConfigResourcesRequest::default().with_resource_types(vec![GROUP]);
+        let named = c.call(1, asked).await.config_resources;
+        assert_eq!(named.iter().map(|r| r.resource_name.as_str()).collect::<Vec<_>>(), vec!["configured"]);
+        assert_eq!(alter(&mut c, group, SESSION, DELETE, None).await.0, 0);
+        assert_eq!(shown(&mut c, group, SESSION).await.0, "45000");
+    });
+}

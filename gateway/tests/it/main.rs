@@ -7,6 +7,7 @@ mod configs;
 mod decode_guard;
 mod demo;
 mod fetch;
+mod groups;
 mod metadata;
 mod offsets;
 mod process;

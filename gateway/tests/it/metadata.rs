@@ -77,14 +77,18 @@ fn topics_are_found_by_id_from_version_12() {
     run(async {
         let mut c = Client::new().await;
         let t = c.topic(1, &[]).await;
-        let by_id = |id| {
-            let topic = MetadataRequestTopic::default().with_name(None).with_topic_id(id);
-            MetadataRequest::default().with_topics(Some(vec![topic]))
-        };
-        let found = c.call(12, by_id(t.id)).await;
-        assert_eq!(found.topics[0].name.as_ref().unwrap().as_str(), t.name);
-        assert_eq!(c.call(12, by_id(uuid::Uuid::from_u128(3))).await.topics[0].error_code, 100);
-        assert_eq!(c.call(11, by_id(t.id)).await.topics[0].error_code, 42);
+        // Java's consumers send an empty name beside an id.
+        for name in [None, Some("")] {
+            let by_id = |id| {
+                let topic = MetadataRequestTopic::default().with_name(name.map(topic_name)).with_topic_id(id);
+                MetadataRequest::default().with_topics(Some(vec![topic]))
+            };
+            let found = c.call(12, by_id(t.id)).await;
+            assert_eq!(found.topics[0].name.as_ref().unwrap().as_str(), t.name);
+            let unknown = c.call(12, by_id(uuid::Uuid::from_u128(3))).await;
+            assert_eq!((unknown.topics[0].error_code, &unknown.topics[0].name), (100, &None));
+            assert_eq!(c.call(11, by_id(t.id)).await.topics[0].error_code, 42);
+        }
     });
 }
 

@@ -1,6 +1,6 @@
 //! Who may commit and read offsets of a consumer group.
 
-use super::super::ask::{Commit, GroupError};
+use super::super::ask::{Caller, Commit, GroupError};
 use super::super::coordinator::Coordinator;
 use super::image::ConsumerImage;
 
@@ -17,6 +17,17 @@ impl ConsumerImage {
             return Err(GroupError::UnsupportedVersion);
         }
         self.check_epoch(&caller.member_id, caller.generation)
+    }
+
+    /// TxnOffsetCommit: without a member id anybody may; producers know of generations alone.
+    pub(in super::super) fn check_pending(&self, caller: &Caller) -> Result<(), GroupError> {
+        if caller.generation < 0 && (caller.member_id.is_empty() || self.members.is_empty()) {
+            return Ok(());
+        }
+        self.check_epoch(&caller.member_id, caller.generation).map_err(|error| match error {
+            GroupError::StaleMemberEpoch => GroupError::IllegalGeneration,
+            other => other,
+        })
     }
 
     fn check_epoch(&self, member_id: &str, epoch: i32) -> Result<(), GroupError> {

@@ -72,14 +72,16 @@ pub(super) fn place(image: &ConsumerImage, beat: &Beat) -> Result<Place, BeatRef
     }
 }
 
-/// The epoch must be the member's own; or the one before, when the answer with the new one was lost.
+/// The epoch must be the member's own; or the one before, when the answer with the new one was lost; or that of one
+/// that abandoned all it had and joins under its id, which a fenced member does.
 fn check_epoch(member: &ConsumerMember, beat: &Beat) -> Result<(), BeatRefused> {
     let current = &member.current;
     let lost_answer = || {
         let owned = beat.owned.as_ref();
         beat.epoch == current.previous_epoch && owned.is_some_and(|owned| is_subset(owned, &current.assigned))
     };
-    if beat.epoch == current.epoch || (beat.epoch < current.epoch && lost_answer()) {
+    let joins = beat.epoch == JOIN_EPOCH;
+    if joins || beat.epoch == current.epoch || (beat.epoch < current.epoch && lost_answer()) {
         return Ok(());
     }
     let (is, known) = (beat.epoch, current.epoch);

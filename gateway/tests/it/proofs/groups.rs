@@ -1,4 +1,4 @@
-//! The classic group protocol, with one member.
+//! The group protocols, with one member.
 
 use super::proofs;
 use crate::support::{Client, Topic, topic_name};
@@ -28,6 +28,14 @@ fn text(text: &str) -> StrBytes {
 fn group() -> GroupId {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     GroupId(text(&format!("group-{}", NEXT.fetch_add(1, Ordering::Relaxed))))
+}
+
+/// A heartbeat of the consumer protocol.
+fn consumer(group: &GroupId, member: &str, epoch: i32) -> m::ConsumerGroupHeartbeatRequest {
+    m::ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(group.clone())
+        .with_member_id(text(member))
+        .with_member_epoch(epoch)
 }
 
 /// A member of a group and its generation.
@@ -215,5 +223,46 @@ proofs! {
         assert_eq!(c.call(version, request.clone()).await.results[0].error_code, 68);
         leave(c, 5, &member).await;
         assert_eq!(c.call(version, request).await.results[0].error_code, 0);
+    }
+    a_consumer_joins_stays_and_leaves: ConsumerGroupHeartbeatRequest 0..=1, |c, version| {
+        let (group, t) = (group(), c.topic(2, &[]).await);
+        let id = if version >= 1 { "own" } else { "" };
+        let joining = consumer(&group, id, 0)
+            .with_rebalance_timeout_ms(60_000)
+            .with_subscribed_topic_names(Some(vec![topic_name(&t.name)]))
+            .with_topic_partitions(Some(vec![]));
+        let joined = c.call(version, joining.clone()).await;
+        assert_eq!((joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms), (0, 1, 500));
+        let topics = joined.assignment.expect("what it shall read").topic_partitions;
+        assert_eq!((topics[0].topic_id, topics[0].partitions.as_slice()), (t.id, &[0, 1][..]));
+        let id = joined.member_id.expect("its id, made here for version 0").to_string();
+        let stays = c.call(version, consumer(&group, &id, 1)).await;
+        assert_eq!((stays.error_code, stays.member_epoch, stays.assignment), (0, 1, None));
+        assert_eq!(c.call(version, consumer(&group, &id, -1)).await.member_epoch, -1);
+        let gone = c.call(version, consumer(&group, &id, 1)).await;
+        assert_eq!((gone.error_code, gone.member_epoch, gone.member_id), (25, 0, None));
+        if version >= 1 {
+            assert_eq!(c.call(version, consumer(&group, "", 0)).await.error_code, 42);
+            let pattern = joining.with_subscribed_topic_regex(Some(text("[")));
+            assert_eq!(c.call(version, pattern).await.error_code, 128);
+        }
+    }
+    a_consumer_group_is_described: ConsumerGroupDescribeRequest 0..=1, |c, version| {
+        let (group, t) = (group(), c.topic(2, &[]).await);
+        let joining = consumer(&group, "own", 0)
+            .with_rebalance_timeout_ms(60_000)
+            .with_subscribed_topic_names(Some(vec![topic_name(&t.name)]))
+            .with_topic_partitions(Some(vec![]));
+        c.call(1, joining).await;
+        let groups = vec![group.clone(), GroupId(text("nobody's"))];
+        let described = c.call(version, m::ConsumerGroupDescribeRequest::default().with_group_ids(groups)).await;
+        let row = &described.groups[0];
+        assert_eq!((row.error_code, row.group_state.as_str(), row.group_epoch), (0, "Stable", 1));
+        assert_eq!(row.assignor_name.as_str(), "range-scoped");
+        let member = &row.members[0];
+        assert_eq!((member.member_id.as_str(), member.member_type), ("own", if version >= 1 { 1 } else { -1 }));
+        let topics = &member.assignment.topic_partitions;
+        assert_eq!((&topics[0].topic_name, topics[0].partitions.as_slice()), (&topic_name(&t.name), &[0, 1][..]));
+        assert_eq!(described.groups[1].error_code, 69);
     }
 }
