@@ -51,8 +51,6 @@ public final class Suite {
     private static final long BEGAN_MS = System.currentTimeMillis() - RECORDS * 1000L;
 
     private static final Map<String, Object> CLASSIC = Map.of("heartbeat.interval.ms", 500);
-    private static final Map<String, Object> COOPERATIVE = Map.of("heartbeat.interval.ms", 500,
-            "partition.assignment.strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
     /** The group protocol in which the broker assigns (KIP-848). */
     private static final Map<String, Object> NEW = Map.of("group.protocol", "consumer");
 
@@ -97,7 +95,6 @@ public final class Suite {
         line("new-group-rest-after-consumer-restart", () -> groupRest("new-rest", NEW, () -> {}));
         line("new-group-rest-after-broker-restart", () -> groupRest("new-broker", NEW, this::restartBroker));
         line("new-group-of-two-shares", () -> groupShared("new-shared", List.of(NEW, NEW)));
-        line("new-group-with-a-classic-member", () -> groupShared("both", List.of(NEW, COOPERATIVE)));
         line("new-group-by-pattern", this::newGroupByPattern);
         line("new-group-is-described", this::newGroupIsDescribed);
         line("group-configs", this::groupConfigs);

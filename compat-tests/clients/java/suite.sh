@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-jvm() { timeout 90 java -Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=log4j2.xml "$@"; }
+jvm() { timeout "${LIMIT:-90}" java -Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=log4j2.xml "$@"; }
 
 # tool NAME PATTERN CLASS ARGUMENTS...: the tool must succeed and print a line that matches.
 tool() {
@@ -22,7 +22,7 @@ tool() {
   fi
 }
 
-jvm Suite "$bootstrap" || failed=1
+LIMIT=240 jvm Suite "$bootstrap" || failed=1
 jvm Tools "$bootstrap" || failed=1
 
 tool topics-create 'Created topic' TopicCommand --create --topic "$topic" --partitions 3 --replication-factor 1 --config retention.ms=600000
