@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -28,6 +29,7 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -37,6 +39,8 @@ import org.apache.kafka.common.GroupState;
 import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -98,6 +102,10 @@ public final class Suite {
         line("new-group-by-pattern", this::newGroupByPattern);
         line("new-group-is-described", this::newGroupIsDescribed);
         line("group-configs", this::groupConfigs);
+        line("transactions-commit-and-abort", this::transactions);
+        line("transactions-fence-the-producer-before", this::fenced);
+        line("consume-transform-produce-exactly-once", () -> exactlyOnce("once", () -> {}));
+        line("exactly-once-over-broker-restart", () -> exactlyOnce("again", this::restartBroker));
         line("records-survive-broker-restart", () -> {
             for (String codec : CODECS) {
                 for (var record : read(codec, RECORDS, 0)) {
@@ -289,6 +297,161 @@ public final class Suite {
         }
         same(got.size(), 300, "records read, none twice");
         same(new HashSet<>(got), all, "both halves together");
+    }
+
+    private KafkaProducer<byte[], byte[]> transactional(String id) {
+        var properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("transactional.id", topic(id));
+        properties.put("transaction.timeout.ms", 30_000);
+        var producer = new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
+        producer.initTransactions();
+        return producer;
+    }
+
+    private void send(KafkaProducer<byte[], byte[]> producer, String name, String value) {
+        producer.send(new ProducerRecord<>(topic(name), 0, null, value.getBytes()));
+    }
+
+    private KafkaConsumer<byte[], byte[]> consumer(String group, String isolation) {
+        var properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("enable.auto.commit", false);
+        properties.put("isolation.level", isolation);
+        properties.put("max.poll.records", 20);
+        if (group != null) {
+            properties.put("group.id", group);
+        }
+        return new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    /** Values of a topic's first partition up to its end, as a reader of that isolation sees them. */
+    private List<String> all(String name, String isolation) {
+        List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
+        try (var consumer = consumer(null, isolation)) {
+            var partition = new TopicPartition(topic(name), 0);
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            long end = consumer.endOffsets(List.of(partition)).get(partition);
+            long limit = System.currentTimeMillis() + PATIENCE.toMillis();
+            while (consumer.position(partition) < end) {
+                consumer.poll(Duration.ofMillis(200)).forEach(got::add);
+                if (System.currentTimeMillis() > limit) {
+                    throw new AssertionError("at " + consumer.position(partition) + " of " + end + " within the time limit");
+                }
+            }
+        }
+        return values(got);
+    }
+
+    private void transactions() throws Exception {
+        create("txn", 1);
+        List<String> sent = new ArrayList<>();
+        List<String> committed = new ArrayList<>();
+        try (var producer = transactional("txn")) {
+            for (int round = 0; round < 6; round++) {
+                producer.beginTransaction();
+                for (int n = 0; n < 10; n++) {
+                    String value = round + "-" + n;
+                    send(producer, "txn", value);
+                    sent.add(value);
+                    if (round % 2 == 0) {
+                        committed.add(value);
+                    }
+                }
+                producer.flush();
+                if (round % 2 == 0) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+            }
+        }
+        // Markers follow the answer: whoever begins a transaction waits for them.
+        try (var next = transactional("txn")) {
+            same(all("txn", "read_committed"), committed, "what is committed");
+            same(all("txn", "read_uncommitted"), sent, "everything");
+        }
+    }
+
+    private void fenced() throws Exception {
+        create("fenced", 1);
+        try (var first = transactional("fenced")) {
+            first.beginTransaction();
+            send(first, "fenced", "first");
+            first.flush();
+            try (var second = transactional("fenced")) {
+                second.beginTransaction();
+                send(second, "fenced", "second");
+                second.commitTransaction();
+            }
+            try {
+                first.commitTransaction();
+                throw new AssertionError("the first producer was not fenced");
+            } catch (ProducerFencedException | InvalidProducerEpochException expected) {
+                // As it should be.
+            }
+        }
+        try (var next = transactional("fenced")) {
+            same(all("fenced", "read_committed"), List.of("second"), "what is committed");
+        }
+    }
+
+    /** Copies a topic within transactions; some are aborted, and one is left open by a producer that is replaced. */
+    private void exactlyOnce(String name, Work between) throws Exception {
+        Set<String> everything = fill(name + "-in", 3);
+        create(name + "-out", 1);
+        int copied = 0;
+        boolean met = false;
+        for (int instance = 0; copied < everything.size(); instance++) {
+            same(instance < 20, true, "few instances, not " + instance + " for " + copied + " records");
+            var producer = transactional("copy-" + name);
+            try (var consumer = consumer("g-" + name + "-" + RUN, "read_committed")) {
+                consumer.subscribe(List.of(topic(name + "-in")));
+                for (int transaction = 0; copied < everything.size(); transaction++) {
+                    producer.beginTransaction();
+                    var batch = some(consumer);
+                    for (String value : values(batch)) {
+                        send(producer, name + "-out", value);
+                    }
+                    if (instance == 0 && transaction == 3) {
+                        // It dies with its transaction open.
+                        producer.flush();
+                        between.run();
+                        break;
+                    }
+                    var offsets = new HashMap<TopicPartition, OffsetAndMetadata>();
+                    for (var partition : consumer.assignment()) {
+                        offsets.put(partition, new OffsetAndMetadata(consumer.position(partition)));
+                    }
+                    producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+                    if (transaction % 4 == 2) {
+                        producer.abortTransaction();
+                        break;
+                    }
+                    producer.commitTransaction();
+                    copied += batch.size();
+                }
+            } finally {
+                producer.close(Duration.ZERO);
+            }
+        }
+        try (var next = transactional("copy-" + name)) {
+            var got = all(name + "-out", "read_committed");
+            same(got.size(), everything.size(), "records copied, none twice");
+            same(new HashSet<>(got), everything, "what was copied");
+        }
+    }
+
+    private static List<ConsumerRecord<byte[], byte[]>> some(KafkaConsumer<byte[], byte[]> consumer) {
+        List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
+        long end = System.currentTimeMillis() + PATIENCE.toMillis();
+        while (got.isEmpty()) {
+            consumer.poll(Duration.ofMillis(200)).forEach(got::add);
+            same(System.currentTimeMillis() < end, true, "a record within the time limit");
+        }
+        return got;
     }
 
     private void groupShared(String name, List<Map<String, Object>> configs) throws Exception {

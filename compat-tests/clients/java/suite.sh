@@ -38,5 +38,8 @@ printf '{"partitions":[{"topic":"%s","partition":0,"offset":0}],"version":1}' "$
 tool delete-records 'low_watermark: 0' DeleteRecordsCommand --offset-json-file "$work/delete.json"
 tool verifiable-producer 'tool_data' VerifiableProducer --topic "$topic-v" --max-messages 1000 --acks -1
 tool verifiable-consumer 'records_consumed' VerifiableConsumer --topic "$topic-v" --group-id "gv-$topic" --max-messages 1000 --reset-policy earliest
+tool transactions-list '(Empty|CompleteCommit)' TransactionsCommand list
+tool transactions-describe-producers 'ProducerId' TransactionsCommand describe-producers --topic "$topic" --partition 0
+tool transactions-find-hanging '' TransactionsCommand find-hanging --topic "$topic"
 tool topics-delete '' TopicCommand --delete --topic "$topic"
 exit $failed

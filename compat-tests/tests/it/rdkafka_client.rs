@@ -10,6 +10,7 @@ use rangeway_compat_tests::suite::{Report, settle};
 use rangeway_compat_tests::wire::Connection;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -40,6 +41,15 @@ fn rdkafka_passes_its_lines() {
         });
     });
     suite.line("group-of-two-shares", Suite::group_shared);
+    suite.line("transactions-commit-and-abort", |suite| suite.transactions());
+    suite.line("transactions-fence-the-producer-before", |suite| suite.fenced());
+    suite.line("consume-transform-produce-exactly-once", |suite| suite.exactly_once(|_| {}));
+    suite.line("exactly-once-over-broker-restart", |suite| {
+        suite.exactly_once(|broker| {
+            broker.stop().unwrap();
+            broker.restart().unwrap();
+        });
+    });
     suite.line("records-survive-broker-restart", |suite| {
         for codec in CODECS {
             let got = suite.read(codec, RECORDS, 0);
@@ -225,6 +235,144 @@ impl Suite {
         assert_eq!(values, all);
     }
 
+    fn transactional(&self, id: &str) -> BaseProducer<Deliveries> {
+        let mut config = self.config();
+        config.set("transactional.id", id).set("linger.ms", "5").set("transaction.timeout.ms", "30000");
+        let producer: BaseProducer<Deliveries> = config.create_with_context(Deliveries::default()).unwrap();
+        producer.init_transactions(PATIENCE).unwrap();
+        producer
+    }
+
+    /// Values of a topic's first partition, as far as a reader of that isolation sees them.
+    fn values(&self, topic: &str, isolation: &str, count: usize) -> Vec<String> {
+        let mut config = self.config();
+        config
+            .set("group.id", "unused")
+            .set("isolation.level", isolation)
+            .set("enable.partition.eof", "true");
+        config.set("enable.auto.commit", "false");
+        let consumer: BaseConsumer = config.create().unwrap();
+        let mut assignment = TopicPartitionList::new();
+        assignment.add_partition_offset(topic, 0, Offset::Beginning).unwrap();
+        consumer.assign(&assignment).unwrap();
+        let (mut got, began) = (Vec::new(), Instant::now());
+        loop {
+            assert!(began.elapsed() < PATIENCE, "{} of {count} values, and no end", got.len());
+            match consumer.poll(Duration::from_millis(500)) {
+                None => {}
+                Some(Ok(message)) => {
+                    got.push(String::from_utf8(message.payload().unwrap().to_vec()).unwrap())
+                }
+                Some(Err(KafkaError::PartitionEOF(_))) if got.len() >= count => return got,
+                Some(Err(KafkaError::PartitionEOF(_))) => {}
+                Some(Err(other)) => panic!("{other}"),
+            }
+        }
+    }
+
+    fn transactions(&mut self) {
+        self.create("txn", 1);
+        let producer = self.transactional("txn");
+        let (mut all, mut committed) = (Vec::new(), Vec::new());
+        for round in 0..6 {
+            producer.begin_transaction().unwrap();
+            for n in 0..10 {
+                let value = format!("{round}-{n}");
+                send(&producer, "txn", 0, &value);
+                all.push(value.clone());
+                if round % 2 == 0 {
+                    committed.push(value);
+                }
+            }
+            producer.flush(PATIENCE).unwrap();
+            match round % 2 {
+                0 => producer.commit_transaction(PATIENCE).unwrap(),
+                _ => producer.abort_transaction(PATIENCE).unwrap(),
+            }
+        }
+        assert_eq!(self.values("txn", "read_committed", committed.len()), committed);
+        assert_eq!(self.values("txn", "read_uncommitted", all.len()), all);
+    }
+
+    fn fenced(&mut self) {
+        self.create("fenced", 1);
+        let first = self.transactional("fenced");
+        first.begin_transaction().unwrap();
+        send(&first, "fenced", 0, "first");
+        first.flush(PATIENCE).unwrap();
+        let second = self.transactional("fenced");
+        second.begin_transaction().unwrap();
+        send(&second, "fenced", 0, "second");
+        second.flush(PATIENCE).unwrap();
+        second.commit_transaction(PATIENCE).unwrap();
+        let error = first.commit_transaction(PATIENCE).expect_err("it was fenced");
+        assert!(
+            format!("{error:?}").contains("is_fatal: true")
+                || error.to_string().to_lowercase().contains("fenced"),
+            "{error:?}"
+        );
+        assert_eq!(self.values("fenced", "read_committed", 1), ["second"]);
+    }
+
+    /// Copies a topic within transactions; some are aborted, and one is left open by a producer that is replaced.
+    fn exactly_once(&mut self, between: impl FnOnce(&mut Broker)) {
+        let run = if self.report.passed.contains("consume-transform-produce-exactly-once") {
+            "again"
+        } else {
+            "once"
+        };
+        let (input, output) = (format!("{run}-in"), format!("{run}-out"));
+        let all: BTreeSet<String> =
+            self.fill(&input, 3).into_iter().map(|value| String::from_utf8(value).unwrap()).collect();
+        self.create(&output, 1);
+        let mut between = Some(between);
+        let mut copied = 0;
+        'instances: for instance in 0.. {
+            assert!(instance < 20, "{copied} of {} records after many instances", all.len());
+            let consumer = self.committed_consumer(&input);
+            consumer.subscribe(&[&input]).unwrap();
+            let producer = self.transactional(&format!("copy-{run}"));
+            for transaction in 0.. {
+                producer.begin_transaction().unwrap();
+                let batch = some(&consumer, 20);
+                for (_, value) in &batch {
+                    send(&producer, &output, 0, value);
+                }
+                if instance == 0 && transaction == 3 {
+                    // It dies with its transaction open.
+                    producer.flush(PATIENCE).unwrap();
+                    if let Some(between) = between.take() {
+                        between(&mut self.broker);
+                    }
+                    continue 'instances;
+                }
+                let offsets = consumer.position().unwrap();
+                let group = consumer.group_metadata().unwrap();
+                producer.send_offsets_to_transaction(&offsets, &group, PATIENCE).unwrap();
+                producer.flush(PATIENCE).unwrap();
+                if transaction % 4 == 2 {
+                    producer.abort_transaction(PATIENCE).unwrap();
+                    continue 'instances;
+                }
+                producer.commit_transaction(PATIENCE).unwrap();
+                copied += batch.len();
+                if copied == all.len() {
+                    break 'instances;
+                }
+            }
+        }
+        let got = self.values(&output, "read_committed", all.len());
+        assert_eq!(got.len(), all.len(), "none is there twice");
+        assert_eq!(got.into_iter().collect::<BTreeSet<String>>(), all);
+    }
+
+    fn committed_consumer(&self, group: &str) -> BaseConsumer {
+        let mut config = self.config();
+        config.set("group.id", group).set("auto.offset.reset", "earliest").set("enable.auto.commit", "false");
+        config.set("isolation.level", "read_committed").set("session.timeout.ms", "10000");
+        config.set("heartbeat.interval.ms", "500").create().unwrap()
+    }
+
     fn group_shared(&mut self) {
         let all = self.fill("shared", 4);
         let members = [self.consumer("shared"), self.consumer("shared")];
@@ -242,6 +390,26 @@ impl Suite {
         }
         assert_eq!(values, all);
     }
+}
+
+fn send(producer: &BaseProducer<Deliveries>, topic: &str, partition: i32, value: &str) {
+    let record: BaseRecord<'_, (), str> = BaseRecord::to(topic).partition(partition).payload(value);
+    producer.send(record).map_err(|(error, _)| error).unwrap();
+    producer.poll(Duration::ZERO);
+}
+
+/// At least one message and at most `most`, with what they say.
+fn some(consumer: &BaseConsumer, most: usize) -> Vec<(i64, String)> {
+    let mut got: Vec<(i64, String)> = Vec::new();
+    let began = Instant::now();
+    while got.is_empty() || (got.len() < most && began.elapsed() < Duration::from_millis(300)) {
+        assert!(began.elapsed() < PATIENCE, "no message within the time limit");
+        if let Some(message) = consumer.poll(Duration::from_millis(50)) {
+            let message = message.unwrap();
+            got.push((message.offset(), String::from_utf8(message.payload().unwrap().to_vec()).unwrap()));
+        }
+    }
+    got
 }
 
 fn take(consumer: &BaseConsumer, count: usize) -> Vec<(i64, Row)> {
