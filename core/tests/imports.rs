@@ -47,7 +47,7 @@ const OUTSIDE: &[(&str, &[&str], &str)] = &[
     ("kafka_protocol", &["gateway/src"], "the wire protocol stays in the gateway"),
     (
         "redb",
-        &["core/src/control/local.rs"],
+        &["core/src/control/file.rs"],
         "the embedded store of control state is an inner matter of one file",
     ),
     (
@@ -55,7 +55,7 @@ const OUTSIDE: &[(&str, &[&str], &str)] = &[
         &[
             "core/src/store",
             "core/src/drive/mod.rs",
-            "core/src/control/local.rs",
+            "core/src/control/file.rs",
             "core/src/node/verify.rs",
             "gateway/src/cli",
             "gateway/src/config",

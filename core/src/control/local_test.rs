@@ -1,14 +1,19 @@
 //! The local store: durability, grouping, refusals, watching, damaged files.
 
 use super::command::*;
+use super::file::ControlFile;
 use super::local::LocalStore;
 use super::state::State;
 use super::{ControlError, Delta, PROPOSAL_COMMANDS_MAX, Store, propose_one};
 use crate::types::{NodeId, TopicId};
+use redb::backends::FileBackend;
+use redb::{Builder, StorageBackend};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use uuid::Uuid;
 
 fn create(n: u128) -> Command {
@@ -236,4 +241,73 @@ async fn a_truncated_file_is_reported() {
         let error = LocalStore::open(&copy).unwrap_err();
         assert!(matches!(error, ControlError::Damaged { .. } | ControlError::Io { .. }), "{len}: {error}");
     }
+}
+
+/// A file on a disk that is full while it is told so, of which nothing is lost.
+#[derive(Debug)]
+struct Crammed {
+    file: FileBackend,
+    full: Arc<AtomicBool>,
+}
+
+impl Crammed {
+    fn room(&self) -> io::Result<()> {
+        match self.full.load(Ordering::Acquire) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl StorageBackend for Crammed {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.room()?;
+        self.file.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.room()?;
+        self.file.write(offset, data)
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_a_change_and_takes_the_next_one_once_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    drop(LocalStore::open(&path).unwrap());
+    let full = Arc::new(AtomicBool::new(false));
+    let open = {
+        let full = full.clone();
+        move |path: &Path| {
+            let file = FileBackend::new(OpenOptions::new().read(true).write(true).open(path)?)?;
+            Builder::new().create_with_backend(Crammed { file, full: full.clone() })
+        }
+    };
+    let store = LocalStore::in_file(&path, ControlFile::open_by(&path, Box::new(open)).unwrap());
+    propose_one(&store, create(1)).await.unwrap();
+    for round in 2..5 {
+        full.store(true, Ordering::Release);
+        let before = store.read();
+        for _ in 0..2 {
+            let refused = propose_one(&store, create(round)).await.unwrap_err();
+            assert!(matches!(refused, ControlError::Full(_) | ControlError::Unknown(_)), "{refused}");
+            assert_eq!(store.read(), before, "what is read goes on");
+        }
+        full.store(false, Ordering::Release);
+        propose_one(&store, create(round)).await.unwrap();
+    }
+    let before = store.read();
+    assert_eq!((before.topics.len(), before.counters.version), (4, 4));
+    assert_eq!(store.written().commits, 4);
+    drop(store);
+    assert_eq!(LocalStore::open(&path).unwrap().read(), before);
 }

@@ -9,6 +9,7 @@
 //! of it.
 
 pub mod command;
+pub mod file;
 pub mod local;
 pub mod reshard;
 pub mod state;
@@ -55,6 +56,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Tells of every change after version `from` of the state (its `counters.version`).
     fn watch(&self, from: u64) -> Watch;
+
+    /// What it wrote since it was opened.
+    fn written(&self) -> Written;
+}
+
+/// Durable writes of control state.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Durable transactions.
+    pub commits: u64,
+    /// Bytes of the keys and values of changed rows.
+    pub bytes: u64,
 }
 
 /// Why a proposal has no replies.
@@ -81,6 +94,9 @@ pub enum ControlError {
     /// The store failed earlier: nothing is applied until it is opened again.
     #[error("control store takes no changes since it failed: {0}")]
     Failed(String),
+    /// The disk that holds the store has no room: nothing is applied until it has.
+    #[error("no room for a change of the control state: {0}")]
+    Full(String),
     /// The store is closed, for good.
     #[error("control store is closed")]
     Closed,

@@ -289,6 +289,15 @@ impl Inner {
             vec![],
             self.dropped.load(Ordering::Relaxed) as f64,
         );
+        let control = self.control.written();
+        add(
+            "control_commits_total",
+            "Durable changes of the control state",
+            true,
+            vec![],
+            control.commits as f64,
+        );
+        add("control_bytes_total", "Bytes of rows that they changed", true, vec![], control.bytes as f64);
         let reshards = &self.reshards;
         let count = |n: &AtomicU64| n.load(Ordering::Relaxed) as f64;
         add("range_splits_total", "Splits done", true, vec![], count(&reshards.splits));

@@ -76,7 +76,7 @@ pub fn verify(
 }
 
 fn control(file: PathBuf) -> Result<Option<Finding>, CannotVerify> {
-    let what = match control::local::verify(&file) {
+    let what = match control::file::verify(&file) {
         Ok(()) => return Ok(None),
         Err(ControlError::Damaged { what, .. }) => what,
         Err(other) => return Err(CannotVerify(other.to_string())),
