@@ -7,7 +7,7 @@ use crate::range::ack::{Ack, Issued, Pending};
 use crate::range::lane::{Appending, Lane, Layout, Outcomes, Parking};
 use crate::range::markers::Marker;
 use crate::range::primary::{Batch, RangePrimary};
-use crate::types::{Offset, Partition, TopicId};
+use crate::types::{LogletId, Offset, Partition, TopicId};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +23,13 @@ impl Layout for Inner {
 
     fn parking(&self) -> &Arc<Parking> {
         &self.parking
+    }
+
+    async fn leads(&self, at: TopicPartition, loglet: LogletId) -> bool {
+        let Ok(state) = self.control.read_latest().await else { return false };
+        let range = state.topics.get(&at.topic).and_then(|topic| topic.range_of(at.partition));
+        let open = range.and_then(|range| range.open());
+        open.is_some_and(|open| open.loglet == loglet && open.primary == self.primary)
     }
 }
 

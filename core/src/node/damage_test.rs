@@ -94,7 +94,7 @@ async fn a_damaged_entry_above_the_checkpoint_blocks_appends_and_not_what_is_int
     assert!(matches!(node.api().find_timestamp(at, 102).await, Ok(Some(_))));
     assert!(matches!(node.api().find_max_timestamp(at).await, Err(ReadFailure::Storage(_))));
     assert!(matches!(node.api().delete_records(at, None).await, Err(ReadFailure::Storage(_))));
-    let outcome = append(&node, id, vec![batch(0, 1, None, 0, "no")]).await;
+    let outcome = append(&node, id, vec![batch(0, 1, Some((4, 0, 0)), 0, "no")]).await;
     assert!(matches!(outcome[0], Appended::Err(AppendError::Storage(_))), "{outcome:?}");
     node.crash().await;
     flip(dir.path(), "record 4;", HEADER_BEFORE_RECORDS - 20);

@@ -6,15 +6,20 @@ use super::topic::TopicRuntime;
 use crate::range::checkpoint;
 use crate::range::primary::{Phase, RangePrimary};
 use crate::range::retention;
+use crate::types::{LogletId, RangeId, TopicId};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(100);
 const ROLL_AWAY_EVERY: Duration = Duration::from_secs(1);
+/// What cannot be rolled away is tried less and less often, at last every so many seconds: each try may read a whole segment.
+const ROLL_AWAY_WAIT_MAX: Duration = Duration::from_secs(16);
 
 pub(super) async fn run(node: Arc<Inner>) {
     let retention_every = Duration::from_millis(node.options.config.retention_check_ms.unsigned_abs());
     node.look_at_segments().await;
+    let mut waits = Waits::default();
     let (mut retained, mut rolled_away) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
@@ -25,7 +30,7 @@ pub(super) async fn run(node: Arc<Inner>) {
         let roll_away_due = rolled_away.elapsed() >= ROLL_AWAY_EVERY;
         for topic in node.all_topics().values() {
             for range in topic.ranges().iter() {
-                node.look_after(topic, range, roll_away_due).await;
+                node.look_after(topic, range, roll_away_due.then_some(&mut waits)).await;
             }
             if retention_due {
                 node.retain(topic).await;
@@ -45,6 +50,28 @@ pub(super) async fn run(node: Arc<Inner>) {
         if roll_away_due {
             rolled_away = Instant::now();
         }
+    }
+}
+
+/// How long blocked ranges wait for another try, by topic, range and segment.
+#[derive(Debug, Default)]
+struct Waits(HashMap<(TopicId, RangeId, LogletId), (Instant, Duration)>);
+
+impl Waits {
+    fn due(&self, of: (TopicId, RangeId, LogletId), now: Instant) -> bool {
+        self.0.get(&of).is_none_or(|(at, _)| *at <= now)
+    }
+
+    fn failed(&mut self, of: (TopicId, RangeId, LogletId), now: Instant) {
+        // Ranges that are gone are not asked for again.
+        self.0.retain(|_, (at, wait)| now < *at + *wait + ROLL_AWAY_WAIT_MAX);
+        let before = self.0.get(&of).map_or(ROLL_AWAY_EVERY / 2, |(_, wait)| *wait);
+        let wait = (before * 2).min(ROLL_AWAY_WAIT_MAX);
+        self.0.insert(of, (now + wait, wait));
+    }
+
+    fn forget(&mut self, of: (TopicId, RangeId, LogletId)) {
+        self.0.remove(&of);
     }
 }
 
@@ -73,13 +100,22 @@ impl Inner {
         }
     }
 
-    async fn look_after(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, roll_away_due: bool) {
+    /// `waits`: blocked ranges are due.
+    async fn look_after(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, waits: Option<&mut Waits>) {
         range.look_at_drive();
-        match range.phase() {
-            Phase::Open => {}
-            Phase::Blocked(_) if roll_away_due => {
-                if let Err(why) = self.roll_away(topic, range).await {
-                    tracing::debug!(topic = %topic.name, range = %range.id, why, "range stays blocked");
+        match (range.phase(), waits) {
+            (Phase::Open, _) => {}
+            (Phase::Blocked(_), Some(waits)) => {
+                let of = (topic.id, range.id, range.active_loglet());
+                if !waits.due(of, Instant::now()) {
+                    return;
+                }
+                match self.roll_away(topic, range).await {
+                    Ok(()) => waits.forget(of),
+                    Err(why) => {
+                        tracing::debug!(topic = %topic.name, range = %range.id, why, "range stays blocked");
+                        waits.failed(of, Instant::now());
+                    }
                 }
                 return;
             }
@@ -97,5 +133,28 @@ impl Inner {
         if checkpoint::due(since, last_full, self.options.config.checkpoint_bytes) {
             range.checkpoint(self.now_ms());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn what_stays_blocked_is_tried_less_and_less_often() {
+        let (mut waits, mut now) = (Waits::default(), Instant::now());
+        let of = (TopicId(Uuid::nil()), RangeId(1), LogletId(2));
+        let mut tries = Vec::new();
+        for second in 0..60 {
+            if waits.due(of, now) {
+                tries.push(second);
+                waits.failed(of, now);
+            }
+            now += ROLL_AWAY_EVERY;
+        }
+        assert_eq!(tries, [0, 1, 3, 7, 15, 31, 47]);
+        waits.forget(of);
+        assert!(waits.due(of, now));
     }
 }

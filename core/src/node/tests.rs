@@ -3,6 +3,7 @@ mod balance;
 mod lineage;
 mod parking;
 mod reshard;
+mod reshard_faults;
 mod transaction_storm;
 mod transactions;
 
@@ -436,7 +437,9 @@ async fn a_missing_extent_blocks_its_range_and_is_no_end_of_the_log() {
         .wait()
         .await
         .batches;
-    assert!(matches!(outcome[0], Appended::Err(AppendError::Storage(_))), "{outcome:?}");
+    assert!(matches!(outcome[0], Appended::Err(AppendError::TimedOut)), "a plain batch waits: {outcome:?}");
+    let with_id = append(&node, id, vec![batch(0, 1, Some((4, 0, 0)), 0, "no")]).await;
+    assert!(matches!(with_id[0], Appended::Err(AppendError::Storage(_))), "{with_id:?}");
     node.crash().await;
     std::fs::rename(&aside, &lost).expect("moved back");
     let node = Node::start(options(&[dir.path()], &set)).await.expect("starts with it again");

@@ -2,6 +2,7 @@
 
 use crate::config::topic::TopicConfig;
 use crate::range::primary::RangePrimary;
+use crate::range::table;
 use crate::types::{Partition, RangeId, TopicId};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -37,9 +38,7 @@ impl TopicRuntime {
 
     /// The range that holds `partition`.
     pub(super) fn range_of(&self, partition: Partition) -> Option<Arc<RangePrimary>> {
-        let ranges = self.ranges.load();
-        let at = ranges.partition_point(|r| r.span.last < partition);
-        ranges.get(at).filter(|r| r.span.contains(partition)).cloned()
+        table::find(&self.ranges.load(), partition).cloned()
     }
 
     /// Whether this very primary serves its range, and not one that took over from it.
@@ -49,19 +48,12 @@ impl TopicRuntime {
 
     /// Puts the ranges `new` in the place of those of the ids `closed`, at once for everybody who looks.
     pub(super) fn replace(&self, closed: &[RangeId], new: Vec<Arc<RangePrimary>>) {
-        let mut ranges = Vec::clone(&self.ranges.load());
-        ranges.retain(|range| !closed.contains(&range.id));
-        ranges.extend(new);
-        ranges.sort_by_key(|r| r.span.first);
-        self.ranges.store(Arc::new(ranges));
+        self.ranges.store(Arc::new(table::replace(&self.ranges.load(), closed, new)));
     }
 
     /// Adds ranges, each in place of one of the same id.
     pub(super) fn add(&self, more: Vec<Arc<RangePrimary>>) {
-        let mut ranges = Vec::clone(&self.ranges.load());
-        ranges.retain(|old| more.iter().all(|new| new.id != old.id));
-        ranges.extend(more);
-        ranges.sort_by_key(|r| r.span.first);
-        self.ranges.store(Arc::new(ranges));
+        let same: Vec<RangeId> = more.iter().map(|range| range.id).collect();
+        self.replace(&same, more);
     }
 }

@@ -1,9 +1,10 @@
 //! Who waits for appended batches: one [`Ack`] per request, told by the ranges as entries complete.
 
 use super::lane::{Lane, LaneOf, passes};
+use super::park::Sequenced;
 use super::primary::Batch;
 use crate::error::{AppendError, TopicPartition};
-use crate::types::Offset;
+use crate::types::{LogletId, Offset};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -38,10 +39,25 @@ pub struct Ack {
     open: AtomicUsize,
     /// Outcomes that are not those which were fixed first; the last one of a batch holds.
     changed: Mutex<Vec<(usize, Issued)>>,
+    doubts: Mutex<Vec<Doubt>>,
     waker: AtomicWaker,
     /// Its request got its answer, or nobody wants one.
     answered: AtomicBool,
     lane: Option<LaneOf>,
+}
+
+/// A refusal that is true only if whoever decided it still led its partition then: a primary whose segment was ended meanwhile does not
+/// know what its successor took (R6).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// Which batch of the request.
+    pub index: usize,
+    /// Its partition.
+    pub at: TopicPartition,
+    /// Its place in its producer's order.
+    pub sequenced: Option<Sequenced>,
+    /// The segment that was open when it was decided.
+    pub loglet: LogletId,
 }
 
 /// One batch's share in an [`Ack`].
@@ -85,6 +101,21 @@ impl Ack {
         self.answered.store(true, Ordering::Release);
     }
 
+    /// A refusal is not to be told before it is confirmed.
+    pub(super) fn doubt(&self, doubt: Doubt) {
+        self.doubts.lock().push(doubt);
+    }
+
+    /// Whether there are refusals to be confirmed.
+    pub(super) fn has_doubts(&self) -> bool {
+        !self.doubts.lock().is_empty()
+    }
+
+    /// Those that are to be confirmed before anything is told.
+    pub(super) fn take_doubts(&self) -> Vec<Doubt> {
+        std::mem::take(&mut *self.doubts.lock())
+    }
+
     /// The outcomes that changed since, by batch, in order of their changes.
     pub fn take_changed(&self) -> Vec<(usize, Issued)> {
         std::mem::take(&mut *self.changed.lock())
@@ -111,6 +142,11 @@ impl AckSlot {
     /// Whether its request was answered, or nobody waits for it.
     pub fn is_answered(&self) -> bool {
         self.ack.answered.load(Ordering::Acquire)
+    }
+
+    /// The refusal that follows is not to be told before it is confirmed.
+    pub(super) fn doubt(&self, at: TopicPartition, sequenced: Option<Sequenced>, loglet: LogletId) {
+        self.ack.doubt(Doubt { index: self.index, at, sequenced, loglet });
     }
 
     /// The lane of its request.
@@ -229,6 +265,7 @@ impl Forks {
             Arc::new(Ack {
                 open: AtomicUsize::new(ack.open.load(Ordering::Acquire)),
                 changed: Mutex::new(ack.changed.lock().clone()),
+                doubts: Mutex::new(ack.doubts.lock().clone()),
                 waker: AtomicWaker::new(),
                 answered: AtomicBool::new(ack.answered.load(Ordering::Acquire)),
                 lane,

@@ -4,12 +4,13 @@
 //! requests wakes first. Nothing waits before a batch is issued or parked, so a partition that stands still holds up
 //! no other (R19). Locks are taken in the order lane, range.
 
-use super::ack::{Ack, AckSlot, Issued, LaneId, Share};
+use super::ack::{Ack, AckSlot, Doubt, Issued, LaneId, Share};
 use super::park::{Arrival, Park, Parked, Refusal, Sequenced};
 use super::primary::{Batch, Phase, Progress, RangePrimary, Told};
 use crate::codec::batch::BATCH_HEAD_LEN;
 use crate::error::{AppendError, Retry, TopicPartition};
-use crate::types::{Partition, TopicId};
+use crate::testing::{Mutant, broken};
+use crate::types::{LogletId, Partition, TopicId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,8 @@ pub trait Layout {
     fn now_ms(&self) -> i64;
     /// Where it is counted what is parked.
     fn parking(&self) -> &Arc<Parking>;
+    /// Whether the partition's open segment is this one and led here, by a state that holds all that was recorded before (R6).
+    fn leads(&self, at: TopicPartition, loglet: LogletId) -> impl Future<Output = bool> + Send;
 }
 
 /// How much is and was parked.
@@ -220,7 +223,17 @@ impl Lane {
                 Progress::Part(n) => n,
             };
             for &i in &which[..taken] {
-                remember(&mut park, at(batches[i].partition), &batches[i], &issued[i]);
+                let (batch, at) = (&batches[i], at(batches[i].partition));
+                if waits_for(range, Sequenced::of(&batch.head), &issued[i]) {
+                    hold(&mut park, i);
+                    parked = true;
+                    continue;
+                }
+                remember(&mut park, at, batch, &issued[i]);
+                if doubtful(&issued[i]) {
+                    let (sequenced, loglet) = (Sequenced::of(&batch.head), range.active_loglet());
+                    ack.doubt(Doubt { index: i, at, sequenced, loglet });
+                }
             }
             for &i in &which[taken..] {
                 hold(&mut park, i);
@@ -261,22 +274,19 @@ impl Lane {
         groups.sort_by_key(|(range, _)| range.span.first);
         let mut moved = false;
         for (range, which) in &groups {
-            let mut rest = &which[..];
+            let mut rest = which.clone();
             // The second look comes after the wish to be woken, so that no room is missed.
             for look in 0..2 {
                 let queue = park.queue();
+                let (mut left, mut refused) = (Indices::new(), Vec::new());
                 let items = rest.iter().map(|&i| (&queue[i].body.batch, Share::Held(&queue[i].body.ack)));
                 let told = |n: usize, told: Told| {
                     let parked = &queue[rest[n]];
                     let ack = parked.body.ack.clone();
                     match told {
                         Told::Waits(issued) => ack.change(issued),
-                        Told::Known(Issued::Err(error)) => {
-                            if passes(&error) {
-                                passing.push((parked.at, parked.sequenced));
-                            }
-                            ack.fail(error);
-                        }
+                        // What follows asks the range, which told this under its lock.
+                        Told::Known(Issued::Err(error)) => refused.push((rest[n], error)),
                         Told::Known(issued) => {
                             ack.change(issued);
                             ack.done();
@@ -288,7 +298,24 @@ impl Lane {
                     Progress::Part(n) => n,
                 };
                 rest[..taken].iter().for_each(|&i| done[i] = true);
-                rest = &rest[taken..];
+                for (i, error) in refused {
+                    let parked = &queue[i];
+                    let outcome = Issued::Err(error.clone());
+                    if waits_for(range, parked.sequenced, &outcome) {
+                        done[i] = false;
+                        left.push(i);
+                        continue;
+                    }
+                    if passes(&error) {
+                        passing.push((parked.at, parked.sequenced));
+                    }
+                    if doubtful(&outcome) {
+                        parked.body.ack.doubt(parked.at, parked.sequenced, range.active_loglet());
+                    }
+                    parked.body.ack.clone().fail(error);
+                }
+                left.extend_from_slice(&rest[taken..]);
+                rest = left;
                 if rest.is_empty() {
                     break;
                 }
@@ -333,7 +360,22 @@ impl Appending {
                 () = &mut deadline => break false,
             }
         };
-        if in_time { self.outcomes(true) } else { self.late(layout) }
+        let mut outcomes = if in_time { self.outcomes(true) } else { self.late(layout) };
+        for doubt in ack.take_doubts() {
+            if !layout.leads(doubt.at, doubt.loglet).await {
+                self.take_back(&doubt, &mut outcomes);
+            }
+        }
+        outcomes
+    }
+
+    /// A refusal that somebody decided who did not lead any more: whoever does is to be asked.
+    fn take_back(&self, doubt: &Doubt, outcomes: &mut Outcomes) {
+        let (refusal, behind) = self.lane.0.park.lock().bar(doubt.at, doubt.sequenced);
+        tell(behind);
+        if let Some(one) = outcomes.batches.get_mut(doubt.index) {
+            *one = Issued::Err(error_of(refusal));
+        }
     }
 
     /// The outcomes at the deadline.
@@ -350,9 +392,9 @@ impl Appending {
         self.outcomes(false)
     }
 
-    /// The outcomes, if all are known now.
+    /// The outcomes, if all are known now and none is to be confirmed.
     pub fn try_take(&mut self) -> Option<Outcomes> {
-        self.ack.is_done().then(|| self.outcomes(true))
+        (self.ack.is_done() && !self.ack.has_doubts()).then(|| self.outcomes(true))
     }
 
     fn outcomes(&mut self, in_time: bool) -> Outcomes {
@@ -392,6 +434,18 @@ fn error_of(refusal: Refusal) -> AppendError {
         Refusal::Again => AppendError::NotLeader { leader: None },
         Refusal::Ended => AppendError::TimedOut,
     }
+}
+
+/// Whether an outcome is true only of a primary that still leads (R6). That an epoch is too old stays true.
+fn doubtful(issued: &Issued) -> bool {
+    matches!(issued, Issued::Err(AppendError::OutOfOrderSequence { .. })) && !broken(Mutant::NegativeAtOnce)
+}
+
+/// Whether a batch waits for its range in place of being refused: a plain one does while the range is blocked, since nothing would keep
+/// later ones behind it once it is not (R8).
+fn waits_for(range: &RangePrimary, sequenced: Option<Sequenced>, issued: &Issued) -> bool {
+    let refused = matches!(issued, Issued::Err(AppendError::Storage(_)));
+    refused && sequenced.is_none() && matches!(range.phase(), Phase::Blocked(_))
 }
 
 /// Whether a refusal by a range may be another answer later: then what follows the batch must not go first.

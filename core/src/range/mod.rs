@@ -19,6 +19,7 @@ pub mod read;
 pub mod retention;
 pub mod segment;
 pub mod state;
+pub mod table;
 pub mod transactions;
 pub mod watch;
 

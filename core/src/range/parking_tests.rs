@@ -9,7 +9,7 @@ use super::state::RangeState;
 use crate::error::{AppendError, TopicPartition};
 use crate::testing::Mutant;
 use crate::testing::mutant::switched::with_broken;
-use crate::types::{Address, Offset, Partition, Span};
+use crate::types::{Address, LogletId, Offset, Partition, Span};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -63,6 +63,9 @@ impl Layout for Now {
     }
     fn parking(&self) -> &Arc<Parking> {
         &self.parking
+    }
+    async fn leads(&self, _at: TopicPartition, _loglet: LogletId) -> bool {
+        true
     }
 }
 
@@ -194,7 +197,7 @@ impl World {
             let mut ended = false;
             let mut flying = Vec::new();
             for (sequence, mut pending) in std::mem::take(&mut client.flying) {
-                let Some(mut outcomes) = pending.try_take() else {
+                let Some(mut outcomes) = pending.try_confirmed(|_, _| true) else {
                     flying.push((sequence, pending));
                     continue;
                 };

@@ -44,6 +44,10 @@ pub(crate) enum Mutant {
     WithdrawnAlone,
     /// M4d: a successor takes new batches before those that it took over.
     OthersBeforeInherited,
+    /// M19: that a sequence is wrong is said by a primary that need not lead any more.
+    NegativeAtOnce,
+    /// M20: who looks a partition up may find a range that has ended.
+    EndedRangeFound,
     /// M13: a duplicate of what is in flight is answered at once.
     DuplicateInFlight,
     /// M14: everything in flight is appended again when its segment ends, what is below the tail too.

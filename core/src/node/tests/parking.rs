@@ -140,3 +140,27 @@ async fn what_a_closed_connection_had_parked_is_not_stored() {
     assert_eq!(read_all(&node, id, 0, 0).await, [(0, b"later".to_vec())]);
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_batches_wait_for_a_range_that_is_blocked_and_keep_their_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    let (api, lane, with_id) = (node.api(), Lane::default(), Lane::default());
+    let layout = node.inner.layout.lock().await; // nobody rolls it away meanwhile
+    let range = held(&node, id);
+    range.close(Phase::Blocked("its disk died".to_owned()));
+    let plain = |text| api.append(&lane, id, vec![batch(0, 1, None, 0, text)], soon());
+    let (mut first, second) = (plain("a"), plain("b"));
+    let refused = api.append(&with_id, id, vec![batch(0, 1, Some((4, 0, 0)), 0, "c")], soon()).wait().await;
+    assert!(
+        matches!(refused.batches[0], Appended::Err(AppendError::Storage(_))),
+        "a producer with an id is told"
+    );
+    assert!(first.try_take().is_none(), "and a plain one waits");
+    drop(layout);
+    assert_eq!(base(&second.wait().await.batches[0]), 1);
+    assert_eq!(base(&first.wait().await.batches[0]), 0);
+    assert_eq!(read_all(&node, id, 0, 0).await, [(0, b"a".to_vec()), (1, b"b".to_vec())]);
+    node.stop().await;
+}

@@ -1,8 +1,10 @@
 //! For tests that look at many futures of one lane: a lane and its requests twice, time by hand, its identity.
 
 use super::{Appending, Inner, Lane, LaneOf, Layout, Outcomes, Waiting};
+use crate::error::TopicPartition;
 use crate::range::ack::{AckSlot, Forks};
 use crate::range::park::Parked;
+use crate::types::LogletId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -74,8 +76,36 @@ impl Appending {
     }
 
     /// What its client is told at the deadline.
-    pub(crate) fn expire(&mut self, layout: &impl Layout) -> Outcomes {
-        self.late(layout)
+    pub(crate) fn expire(
+        &mut self,
+        layout: &impl Layout,
+        leads: impl Fn(TopicPartition, LogletId) -> bool,
+    ) -> Outcomes {
+        let outcomes = self.late(layout);
+        self.confirmed(outcomes, leads)
+    }
+
+    /// What its client is told, if all is known now.
+    pub(crate) fn try_confirmed(
+        &mut self,
+        leads: impl Fn(TopicPartition, LogletId) -> bool,
+    ) -> Option<Outcomes> {
+        if !self.ack.is_done() {
+            return None;
+        }
+        let outcomes = self.outcomes(true);
+        Some(self.confirmed(outcomes, leads))
+    }
+
+    fn confirmed(
+        &self,
+        mut outcomes: Outcomes,
+        leads: impl Fn(TopicPartition, LogletId) -> bool,
+    ) -> Outcomes {
+        let doubts = self.ack.take_doubts();
+        let false_ones = doubts.iter().filter(|doubt| !leads(doubt.at, doubt.loglet));
+        false_ones.for_each(|doubt| self.take_back(doubt, &mut outcomes));
+        outcomes
     }
 
     /// Whether `slot` is a share of it.

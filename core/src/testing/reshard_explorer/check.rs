@@ -7,6 +7,7 @@
 //! - readers are shown nothing above what is recorded;
 //! - a segment whose successor is there takes nothing any more: no parent and child both accept;
 //! - a leader epoch of a partition is one incarnation's, and the next one's is higher;
+//! - a reader with a cursor is given every record once, in its partition's order, or told of a skip of deleted ones only;
 //! - recorded segments have no holes; the control state is sound (its ranges tile the topic, among others);
 //! - nobody is told of a wrong sequence whose predecessors are stored (noted when it is told);
 //! - transactions: see [`World::broken_transaction`];
@@ -16,7 +17,7 @@ use super::clients::Known;
 use super::world::{PARTITIONS, World};
 use crate::codec::entry::{EntryHeader, EntryKind};
 use crate::range::primary::{Phase, RangePrimary};
-use crate::types::{LogletId, Offset, Partition};
+use crate::types::{LogletId, Offset, Partition, Primary};
 use std::sync::Arc;
 
 impl World {
@@ -97,7 +98,7 @@ impl World {
     fn two_accept(&self) -> Option<String> {
         for head in self.heads().filter(|head| head.phase() == Phase::Open) {
             let (loglet, sequencer) = head.active();
-            let takes = sequencer.issuing() && !self.leaves[&loglet].registers.is_fenced();
+            let takes = sequencer.issuing() && !self.leaves[&loglet].is_fenced();
             let open = self.topic().live_ranges().any(|r| r.open().is_some_and(|o| o.loglet == loglet));
             if takes && !open {
                 return Some(format!("{loglet} of {} takes appends, and others are open", head.id));
@@ -111,8 +112,7 @@ impl World {
     }
 
     /// A primary tells of its leader epochs.
-    pub(super) fn note_epochs(&mut self, node: usize, head: &RangePrimary) {
-        let me = self.me(node);
+    pub(super) fn note_epochs(&mut self, me: Primary, head: &RangePrimary) {
         let state = head.state();
         for (partition, of_state) in state.partitions() {
             let Some(epoch) = of_state.epochs.latest() else { continue };
@@ -126,6 +126,13 @@ impl World {
         }
     }
 
+    /// Whether all readers have all of a partition that is not deleted.
+    fn read_to_the_end(&self, partition: Partition) -> bool {
+        let end = self.recorded(partition).last().map_or(0, |(_, offset)| offset + 1);
+        let deleted = self.deleted[partition as usize];
+        self.readers.iter().all(|reader| reader.reached(partition) >= end || end <= deleted)
+    }
+
     /// Whether nothing is left to do, and every partition takes appends.
     pub(super) fn finished(&self) -> bool {
         let writable = |partition: Partition| {
@@ -134,7 +141,7 @@ impl World {
             let head = node.and_then(|node| self.nodes[node].head_of(partition));
             head.is_some_and(|head| {
                 let (loglet, sequencer) = head.active();
-                let fenced = self.leaves[&loglet].registers.is_fenced();
+                let fenced = self.leaves[&loglet].is_fenced();
                 loglet == open.loglet && head.phase() == Phase::Open && sequencer.issuing() && !fenced
             })
         };
@@ -143,5 +150,6 @@ impl World {
             && self.transactional.as_ref().is_none_or(|one| one.finished())
             && self.drivers.iter().all(Option::is_none)
             && (0..PARTITIONS).all(writable)
+            && (0..PARTITIONS).all(|partition| self.read_to_the_end(partition))
     }
 }

@@ -3,19 +3,24 @@
 //! refused and its connection stays: then nothing tells it, or anybody, that later batches of its own must not go first.
 
 use super::ClientKind;
-use super::world::{TOPIC, World};
+use super::world::{TOPIC, World, primary};
 use crate::codec::batch::{BATCH_HEAD_LEN, BatchHead};
+use crate::control::state::State;
 use crate::error::{AppendError, TopicPartition};
 use crate::range::ack::{AckSlot, Forks, Issued};
 use crate::range::lane::{Appending, Lane, Layout, Outcomes, Parking};
 use crate::range::primary::{Batch, RangePrimary};
-use crate::types::{Offset, Partition};
+use crate::range::table;
+use crate::types::{LogletId, Offset, Partition, Primary};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Size of a large batch.
+const LARGE_BYTES: usize = 4096;
 
 /// What a client knows of a batch of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +113,9 @@ impl Client {
             base_sequence: if idempotent { i32::from(batch) } else { -1 },
             record_count: 1,
         };
-        Batch { partition: self.kind.partition, head, bytes: Bytes::from_static(&[0; BATCH_HEAD_LEN]) }
+        let large = self.kind.large_first && batch == 0;
+        let bytes = Bytes::from_static(if large { &[0; LARGE_BYTES] } else { &[0; BATCH_HEAD_LEN] });
+        Batch { partition: self.kind.partition, head, bytes }
     }
 
     /// The connection is gone: answers that were not told never will be.
@@ -129,11 +136,21 @@ impl World {
     pub(super) fn connect(&mut self, client: usize) -> Option<()> {
         let partition = self.clients[client].kind.partition;
         let leader = self.range_of(partition).primary()?.node;
+        self.connect_to(client, usize::try_from(leader.0).ok()?)
+    }
+
+    /// A client connects to a node that led its partition by what it heard long ago.
+    pub(super) fn connect_stale(&mut self, client: usize, node: usize) -> Option<()> {
+        self.budget.stale -= 1;
+        self.connect_to(client, node)
+    }
+
+    fn connect_to(&mut self, client: usize, node: usize) -> Option<()> {
         let client = &mut self.clients[client];
         if client.node.is_some() || !client.known.contains(&Known::Unsent) {
             return None;
         }
-        client.node = Some(usize::try_from(leader.0).ok()?);
+        client.node = Some(node);
         for (batch, known) in client.known.iter_mut().enumerate().filter(|(_, k)| **k == Known::Unsent) {
             *known = Known::Sent;
             client.socket.push_back(batch as u8);
@@ -172,7 +189,8 @@ impl World {
         let layout = self.layout(self.clients[at].node?);
         self.budget.timeouts -= 1;
         let (batch, mut appending) = self.clients[at].pending.remove(0);
-        let outcomes = appending.expire(&layout);
+        let (control, me) = (self.control.clone(), self.me(self.clients[at].node?));
+        let outcomes = appending.expire(&layout, |at, loglet| leads(&control, me, at, loglet));
         self.told(at, batch, outcomes);
         Some(())
     }
@@ -184,10 +202,13 @@ impl World {
     /// Answers that are known reach their clients.
     pub(super) fn answers(&mut self) {
         for at in 0..self.clients.len() {
+            let Some(node) = self.clients[at].node else { continue };
             let mut n = 0;
             while let Some((batch, pending)) = self.clients[at].pending.get_mut(n) {
                 let batch = *batch;
-                let Some(outcomes) = pending.try_take() else {
+                let (control, me) = (&self.control, primary(node, self.nodes[node].generation));
+                let Some(outcomes) = pending.try_confirmed(|at, loglet| leads(control, me, at, loglet))
+                else {
                     n += 1;
                     continue;
                 };
@@ -250,7 +271,7 @@ pub(super) struct Here {
 
 impl Layout for Here {
     fn range_of(&self, at: TopicPartition) -> Option<Arc<RangePrimary>> {
-        self.heads.iter().rev().find(|head| head.span.contains(at.partition)).cloned()
+        table::find(&self.heads, at.partition).cloned()
     }
     fn now_ms(&self) -> i64 {
         0
@@ -258,6 +279,15 @@ impl Layout for Here {
     fn parking(&self) -> &Arc<Parking> {
         &self.parking
     }
+    async fn leads(&self, _at: TopicPartition, _loglet: LogletId) -> bool {
+        unreachable!("nobody waits in a world without time")
+    }
+}
+
+/// What whoever asks the control state is told.
+pub(super) fn leads(control: &State, me: Primary, at: TopicPartition, loglet: LogletId) -> bool {
+    let open = control.topics[&at.topic].range_of(at.partition).and_then(|range| range.open());
+    open.is_some_and(|open| open.loglet == loglet && open.primary == me)
 }
 
 pub(super) fn now() -> Instant {

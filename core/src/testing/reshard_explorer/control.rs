@@ -75,7 +75,8 @@ impl World {
     fn note_chains(&mut self) {
         let entries: Vec<_> = self.topic().ranges.values().flat_map(|range| range.chain.clone()).collect();
         for entry in entries {
-            self.leaves.entry(entry.loglet).or_insert_with(|| Arc::new(Leaf::of(entry.primary)));
+            let leaf = || Arc::new(Leaf::of(entry.primary, self.replicas));
+            self.leaves.entry(entry.loglet).or_insert_with(leaf);
             if let Some(tail) = entry.tail {
                 self.tails.insert(entry.loglet, tail.0);
             }

@@ -5,8 +5,6 @@ use super::control::{Way, new_segment};
 use super::world::World;
 use crate::control::command::{AbortReshard, Command, Ended, ParentEnd, Reply, Reshard};
 use crate::control::state::{OperationId, OperationKind, OperationState, Range, RangeState};
-use crate::drive::merge::{quorum_merge, quorum_thin};
-use crate::loglet::sealer::{SealCommand, Sealer};
 use crate::range::primary::Phase;
 use crate::reshard::driver::{Driver, Parent, Step};
 use crate::types::{Address, RangeId};
@@ -55,7 +53,13 @@ impl World {
     }
 
     /// The next step of the node's driver. `fails`: a drain does not end in time, a seal finds no quorum.
-    pub(super) fn drive(&mut self, node: usize, way: Way, fails: bool, scope: &Scope) -> Option<()> {
+    pub(super) fn drive(
+        &mut self,
+        node: usize,
+        (way, without): (Way, u8),
+        fails: bool,
+        scope: &Scope,
+    ) -> Option<()> {
         let mut process = self.drivers[node].take()?;
         let step = process.driver.step();
         if fails {
@@ -83,7 +87,7 @@ impl World {
             Step::Seal(n) => {
                 let ended = match fails {
                     true => Err("no quorum".to_owned()),
-                    false => self.seal(&process.before[n]),
+                    false => self.seal(&process.before[n], without),
                 };
                 process.driver.sealed(n, ended);
             }
@@ -164,39 +168,23 @@ impl World {
         }
         let ended = self.ended(node);
         let mut items = Vec::new();
-        for (range, tail) in ended {
-            items.extend(self.end_head(node, range, tail));
+        for (range, tail) in &ended {
+            items.extend(self.end_head(node, *range, *tail));
         }
         let mine = created.iter().copied().filter(|id| {
             let open = self.topic().ranges.get(id).and_then(|range| range.open());
             open.is_some_and(|open| open.primary == self.me(node)) && self.nodes[node].head(*id).is_none()
         });
         let mine: Vec<RangeId> = mine.collect();
-        self.open_ranges(node, &mine, items, scope);
+        let opened = self.open_ranges(&mine, items, scope);
+        let ended: Vec<RangeId> = ended.iter().map(|(range, _)| *range).collect();
+        self.nodes[node].replace(&ended, opened);
     }
 
-    /// A whole pass of the sealer over a range's open segment, up to what it wants recorded.
-    pub(super) fn seal(&mut self, range: &Range) -> Result<Ended, String> {
+    /// A pass of the sealer over a range's open segment, of which one copy does not answer.
+    pub(super) fn seal(&mut self, range: &Range, without: u8) -> Result<Ended, String> {
         let open = range.open().ok_or("no open segment")?;
         let leaf = self.leaf(open.loglet).ok_or("no such leaf")?;
-        let mut pass = Sealer::new(range.version, Address(0));
-        loop {
-            let tail = leaf.registers.tail(open.window);
-            match pass.command() {
-                SealCommand::Probe => {
-                    pass.probed(Ok(quorum_merge(1, 1, open.window, &[tail]).expect("one of one")))
-                }
-                SealCommand::Fence => {
-                    leaf.registers.fence();
-                    let thin = quorum_thin(1, open.window, std::slice::from_ref(&tail), tail.end);
-                    pass.fenced(Ok(quorum_merge(1, 1, open.window, &[tail]).expect("one of one")), &thin);
-                }
-                SealCommand::Repair => pass.repaired(),
-                SealCommand::Record(record) => {
-                    return Ok(Ended { degraded: record.degraded, ..Ended::at(open.loglet, record.tail) });
-                }
-                SealCommand::Finished(end) => return Err(format!("{end:?}")),
-            }
-        }
+        leaf.seal(range.version, open, without)
     }
 }

@@ -14,6 +14,7 @@ mod control;
 mod drive;
 mod explore;
 mod node;
+mod readers;
 mod steps;
 mod storage;
 mod tests;
@@ -29,10 +30,14 @@ pub(super) struct Scope {
     pub(super) ranges: u32,
     /// Nodes, each with one driver; node 0 leads all at the start.
     pub(super) nodes: usize,
+    /// Copies of each segment: one, or three of which two hold what is acknowledged.
+    pub(super) replicas: usize,
     /// Partition and kind of each client.
     pub(super) clients: &'static [ClientKind],
     /// Entries in flight per range.
     pub(super) window: u32,
+    /// Their bytes.
+    pub(super) window_bytes: u64,
     /// Splits and merges begun.
     pub(super) reshards: u8,
     /// Operations aborted by the operator.
@@ -47,10 +52,16 @@ pub(super) struct Scope {
     pub(super) lost: u8,
     /// Control commands that are carried out later, if ever, their answers lost.
     pub(super) late: u8,
+    /// Connections that are made to whoever led before.
+    pub(super) stale: u8,
     /// Requests that their clients give up.
     pub(super) timeouts: u8,
+    /// Whether single requests come to their deadlines, not only connections to their ends.
+    pub(super) deadlines: bool,
     /// Drains that do not end in time, and seals without a quorum.
     pub(super) failing: u8,
+    /// Readers with cursors.
+    pub(super) readers: u8,
     /// Log starts raised to the end, and retention passes.
     pub(super) deletes: u8,
     /// Transactions of one producer; none: there is no such producer.
@@ -77,4 +88,6 @@ pub(super) struct ClientKind {
     pub(super) idempotent: bool,
     /// Batches it sends, all in flight at once.
     pub(super) batches: u8,
+    /// Whether the first of them is larger than a small window.
+    pub(super) large_first: bool,
 }

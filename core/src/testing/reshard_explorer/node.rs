@@ -15,6 +15,7 @@ use crate::range::project::inherit;
 use crate::range::retention::{FoldsFrom, SegmentStats, SegmentView, droppable, folds_through};
 use crate::range::segment::{Owner, Segment};
 use crate::range::state::RangeState as Folded;
+use crate::range::table;
 use crate::reshard::follow::{Todo, follow};
 use crate::types::{Address, LogletId, Offset, Partition, RangeId, Span};
 use std::hash::{Hash, Hasher};
@@ -75,7 +76,12 @@ impl NodeProcess {
 
     /// Whom an append of the partition goes to here.
     pub(super) fn head_of(&self, partition: Partition) -> Option<&Arc<RangePrimary>> {
-        self.heads.iter().rev().find(|head| head.span.contains(partition))
+        table::find(&self.heads, partition)
+    }
+
+    /// What it opened stands in the place of what has ended.
+    pub(super) fn replace(&mut self, ended: &[RangeId], opened: Vec<Arc<RangePrimary>>) {
+        self.heads = table::replace(&self.heads, ended, opened);
     }
 
     pub(super) fn takes_appends(&self, range: RangeId) -> bool {
@@ -106,18 +112,18 @@ impl World {
             return None;
         }
         let mut items = Vec::new();
-        for (range, tail) in todo.ended {
-            items.extend(self.end_head(node, range, tail));
+        for (range, tail) in &todo.ended {
+            items.extend(self.end_head(node, *range, *tail));
         }
-        self.open_ranges(node, &todo.open, items, scope);
+        let opened = self.open_ranges(&todo.open, items, scope);
+        let ended: Vec<RangeId> = todo.ended.iter().map(|(range, _)| *range).collect();
+        self.nodes[node].replace(&ended, opened);
         Some(())
     }
 
     /// Ends a primary whose segment has this recorded tail.
     pub(super) fn end_head(&mut self, node: usize, range: RangeId, tail: Option<Address>) -> Vec<HandedOver> {
-        let heads = &mut self.nodes[node].heads;
-        let Some(at) = heads.iter().position(|head| head.id == range) else { return Vec::new() };
-        let head = heads.remove(at);
+        let Some(head) = self.nodes[node].head(range).cloned() else { return Vec::new() };
         let (loglet, _) = head.active();
         if let Some(leaf) = self.leaf(loglet) {
             leaf.answers.clear();
@@ -139,22 +145,23 @@ impl World {
         head.hand_over(tail, None)
     }
 
-    /// Opens ranges that name this node, with what their partitions' primaries here handed over.
+    /// Opens ranges that name a node, with what their partitions' primaries there handed over.
     pub(super) fn open_ranges(
         &mut self,
-        node: usize,
         ids: &[RangeId],
         items: Vec<HandedOver>,
         scope: &Scope,
-    ) {
+    ) -> Vec<Arc<RangePrimary>> {
+        let mut opened = Vec::new();
         let ranges: Vec<Arc<Range>> = ids.iter().map(|id| self.topic().ranges[id].clone()).collect();
         let spans: Vec<Span> = ranges.iter().map(|range| range.span).collect();
         for (range, handed_over) in ranges.iter().zip(divide(items, &spans)) {
             match self.fold(range.id) {
-                Ok(state) => self.open(node, range, state, handed_over, scope),
+                Ok(state) => opened.push(self.open(range, state, handed_over, scope)),
                 Err(why) => self.broken = Some(format!("range {} is lost: {why}", range.id)),
             }
         }
+        opened
     }
 
     fn segment_of(&self, range: &Range) -> Arc<Segment> {
@@ -163,9 +170,15 @@ impl World {
         Arc::new(Segment::new(owner, open.loglet, open.base, self.outbox.clone(), 0, None))
     }
 
-    fn open(&mut self, node: usize, range: &Range, state: Folded, items: Vec<HandedOver>, scope: &Scope) {
+    fn open(
+        &mut self,
+        range: &Range,
+        state: Folded,
+        items: Vec<HandedOver>,
+        scope: &Scope,
+    ) -> Arc<RangePrimary> {
         let limits = Limits {
-            window: Window { entries: scope.window, bytes: 1 << 20 },
+            window: Window { entries: scope.window, bytes: scope.window_bytes },
             checkpoint_piece_bytes: 1 << 16,
             producer_expiration_ms: i64::MAX / 2,
             producers_max: 1000,
@@ -174,8 +187,9 @@ impl World {
         let stamping = Stamping::default();
         let head = RangePrimary::new(TOPIC, range.id, limits, stamping, state, Vec::new(), segment.clone());
         head.open(segment, &epochs(range), items, 0);
-        self.note_epochs(node, &head);
-        self.nodes[node].heads.push(head);
+        let leader = range.open().expect("it names its primary").primary;
+        self.note_epochs(leader, &head);
+        head
     }
 
     /// The state of a range after its recorded segments.
@@ -286,7 +300,7 @@ impl World {
                 self.broken = Some(format!("range {range}: drained memory is not its fold"));
             }
             head.open(self.segment_of(&control), &epochs(&control), Vec::new(), 0);
-            self.note_epochs(node, &head);
+            self.note_epochs(self.me(node), &head);
             self.nodes[node].rolling = None;
         }
         Some(())
@@ -314,9 +328,9 @@ impl World {
     }
 
     /// A node fences the open segment of a range that nobody leads any more, or that it is to take over.
-    pub(super) fn take_over(&mut self, node: usize, range: RangeId) -> Option<()> {
+    pub(super) fn take_over(&mut self, node: usize, range: RangeId, without: u8) -> Option<()> {
         let control = self.topic().ranges.get(&range)?.clone();
-        let ended = self.seal(&control).ok()?;
+        let ended = self.seal(&control, without).ok()?;
         let version = control.version;
         self.nodes[node].takeover = Some(Takeover { range, version, ended });
         Some(())
@@ -341,6 +355,9 @@ impl World {
             return None;
         }
         self.budget.deletes -= 1;
+        for (partition, start) in &raised {
+            self.deleted[*partition as usize] = self.deleted[*partition as usize].max(*start);
+        }
         head.issue_log_starts(&raised, &Arc::new(Ack::default()), 0).ok()??;
         Some(())
     }

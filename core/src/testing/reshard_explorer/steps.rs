@@ -14,16 +14,21 @@ use std::mem::ManuallyDrop;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Connect(usize),
+    ConnectStale(usize, usize),
     Read(usize),
     Look(usize),
+    /// Which of the reads that it may do.
+    ReadOn(usize, usize),
     Expire(usize),
     GiveUp(usize),
-    Arrive(LogletId, u64),
+    /// At which copy.
+    Arrive(LogletId, u64, u8),
     Answer(LogletId, u64),
     Begin,
     Abort(usize),
     TakeUp(usize),
-    Drive(usize, Way),
+    /// Without the answer of which copy.
+    Drive(usize, Way, u8),
     DriveFails(usize),
     Follow(usize),
     LateArrives(usize),
@@ -32,7 +37,7 @@ pub(super) enum Step {
     RollCalledOff(usize),
     RollRead(usize),
     Restart(usize),
-    TakeOver(usize, RangeId),
+    TakeOver(usize, RangeId, u8),
     TakeoverRecords(usize, Way),
     Delete(usize, usize),
     Retain(usize, usize),
@@ -43,7 +48,7 @@ impl World {
     pub(super) fn steps(&self, scope: &Scope) -> Vec<Step> {
         // A connection is made at once: nothing that happens before it matters to it, save where it goes.
         if let Some(client) = (0..self.clients.len()).find(|client| self.must_connect(*client)) {
-            return vec![Step::Connect(client)];
+            return self.connections(client);
         }
         let mut steps = Vec::new();
         for (at, client) in self.clients.iter().enumerate() {
@@ -53,16 +58,22 @@ impl World {
             if client.parked() > 0 {
                 steps.push(Step::Look(at));
             }
-            if self.budget.timeouts > 0 && !client.pending.is_empty() {
+            if scope.deadlines && self.budget.timeouts > 0 && !client.pending.is_empty() {
                 steps.push(Step::Expire(at));
             }
             if self.budget.timeouts > 0 && !(client.socket.is_empty() && client.pending.is_empty()) {
                 steps.push(Step::GiveUp(at));
             }
         }
+        for reader in 0..self.readers.len() {
+            steps.extend((0..PARTITIONS as usize).map(|which| Step::ReadOn(reader, which)));
+        }
         for (loglet, leaf) in &self.leaves {
             let most = if scope.reorder { usize::MAX } else { 1 };
-            steps.extend(leaf.underway.keys().take(most).map(|first| Step::Arrive(*loglet, *first)));
+            for copy in 0..leaf.copies() as u8 {
+                let coming = leaf.underway.iter().filter(|(_, flight)| flight.left.contains(&copy));
+                steps.extend(coming.take(most).map(|(first, _)| Step::Arrive(*loglet, *first, copy)));
+            }
             steps.extend(leaf.answers.keys().map(|first| Step::Answer(*loglet, *first)));
         }
         if self.budget.reshards > 0 {
@@ -76,6 +87,16 @@ impl World {
             self.steps_of(node, scope, &mut steps);
         }
         steps
+    }
+
+    fn connections(&self, client: usize) -> Vec<Step> {
+        let partition = self.clients[client].kind.partition;
+        let leader = self.range_of(partition).primary();
+        let led =
+            |node: &usize| self.nodes[*node].head_of(partition).is_some() && leader != Some(self.me(*node));
+        let stale = (0..self.nodes.len()).filter(led).map(|node| Step::ConnectStale(client, node));
+        let stale = stale.take(if self.budget.stale > 0 { usize::MAX } else { 0 });
+        [Step::Connect(client)].into_iter().chain(stale).collect()
     }
 
     fn must_connect(&self, client: usize) -> bool {
@@ -98,9 +119,12 @@ impl World {
                 let step = process.driver.step();
                 match step {
                     DriverStep::Record(_) | DriverStep::Abort { .. } => {
-                        steps.extend(self.ways().map(|way| Step::Drive(node, way)));
+                        steps.extend(self.ways().map(|way| Step::Drive(node, way, 0)));
                     }
-                    _ => steps.push(Step::Drive(node, Way::Answered)),
+                    DriverStep::Seal(_) => {
+                        steps.extend(self.silent().map(|copy| Step::Drive(node, Way::Answered, copy)));
+                    }
+                    _ => steps.push(Step::Drive(node, Way::Answered, 0)),
                 }
                 if matches!(step, DriverStep::Drain(_) | DriverStep::Seal(_)) && self.budget.failing > 0 {
                     steps.push(Step::DriveFails(node));
@@ -134,8 +158,18 @@ impl World {
         match here.takeover {
             Some(_) => steps.extend(self.ways().map(|way| Step::TakeoverRecords(node, way))),
             None if self.busy(node) => {}
-            None => steps.extend(self.takeovers(node, scope).into_iter().map(|r| Step::TakeOver(node, r))),
+            None => {
+                let ranges = self.takeovers(node, scope).into_iter();
+                steps.extend(
+                    ranges.flat_map(|r| self.silent().map(move |copy| Step::TakeOver(node, r, copy))),
+                );
+            }
         }
+    }
+
+    /// Copies that a seal may have to do without, if there is more than one.
+    fn silent(&self) -> std::ops::Range<u8> {
+        0..self.replicas as u8
     }
 
     /// Ranges that a node may take over: whose incarnation is gone, whose primary here takes no more writes, and as often
@@ -179,24 +213,26 @@ impl World {
     fn make(&mut self, step: Step, scope: &Scope) -> Option<()> {
         match step {
             Step::Connect(client) => self.connect(client),
+            Step::ConnectStale(client, node) => self.connect_stale(client, node),
             Step::Read(client) => self.read_request(client),
             Step::Look(client) => self.look(client),
+            Step::ReadOn(reader, which) => self.read_on(reader, which),
             Step::Expire(client) => self.expire(client),
             Step::GiveUp(client) => {
                 self.budget.timeouts -= 1;
                 self.clients[client].disconnect();
                 Some(())
             }
-            Step::Arrive(loglet, first) => {
+            Step::Arrive(loglet, first, copy) => {
                 let answered = self.has_writer(loglet);
-                self.leaf(loglet)?.arrive(first, answered)
+                self.leaf(loglet)?.arrive(first, copy, answered)
             }
             Step::Answer(loglet, first) => self.answer(loglet, first),
             Step::Begin => self.begin(),
             Step::Abort(node) => self.abort(node),
             Step::TakeUp(node) => self.take_up(node),
-            Step::Drive(node, way) => self.drive(node, way, false, scope),
-            Step::DriveFails(node) => self.drive(node, Way::Answered, true, scope),
+            Step::Drive(node, way, without) => self.drive(node, (way, without), false, scope),
+            Step::DriveFails(node) => self.drive(node, (Way::Answered, 0), true, scope),
             Step::Follow(node) => self.follow(node, scope),
             Step::LateArrives(n) => self.late_arrives(n),
             Step::RollStops(node, at) => self.roll_stops(node, at),
@@ -204,13 +240,13 @@ impl World {
             Step::RollCalledOff(node) => self.roll_called_off(node),
             Step::RollRead(node) => self.roll_read(node),
             Step::Restart(node) => self.restart(node),
-            Step::TakeOver(node, range) => {
+            Step::TakeOver(node, range, without) => {
                 let open = self.topic().ranges.get(&range)?.open()?.primary;
                 let alive = (0..self.nodes.len()).any(|other| self.me(other) == open);
                 if alive && open != self.me(node) {
                     self.budget.failovers -= 1;
                 }
-                self.take_over(node, range)
+                self.take_over(node, range, without)
             }
             Step::TakeoverRecords(node, way) => self.takeover_records(node, way, scope),
             Step::Delete(node, at) => self.delete_records(node, at),

@@ -10,16 +10,19 @@ use crate::testing::Mutant;
 use crate::testing::mutant::switched::with_broken;
 
 const fn plain(partition: i32, batches: u8) -> ClientKind {
-    ClientKind { partition, idempotent: false, batches }
+    ClientKind { partition, idempotent: false, batches, large_first: false }
 }
 
 const fn idempotent(partition: i32, batches: u8) -> ClientKind {
-    ClientKind { partition, idempotent: true, batches }
+    ClientKind { partition, idempotent: true, batches, large_first: false }
 }
 
 const BOTH: &[ClientKind] = &[idempotent(0, 2), plain(1, 2)];
 const ONE: &[ClientKind] = &[idempotent(0, 1)];
 const TWO: &[ClientKind] = &[idempotent(0, 2)];
+const EACH: &[ClientKind] = &[plain(0, 1), plain(1, 1)];
+const RIGHT: &[ClientKind] = &[plain(1, 2)];
+const THREE: &[ClientKind] = &[idempotent(0, 3)];
 const PLAIN: &[ClientKind] = &[plain(0, 2)];
 const NONE: &[ClientKind] = &[];
 
@@ -27,8 +30,10 @@ const NONE: &[ClientKind] = &[];
 const SPLIT: Scope = Scope {
     ranges: 1,
     nodes: 1,
+    replicas: 1,
     clients: TWO,
     window: 3,
+    window_bytes: 1 << 20,
     reshards: 1,
     aborts: 0,
     rolls: 0,
@@ -36,8 +41,11 @@ const SPLIT: Scope = Scope {
     failovers: 0,
     lost: 0,
     late: 0,
+    stale: 0,
     timeouts: 0,
+    deadlines: true,
     failing: 1,
+    readers: 0,
     deletes: 0,
     transactions: 0,
     version: TransactionVersion::V1,
@@ -59,6 +67,7 @@ const WIDE: Scope = Scope {
     lost: 1,
     late: 1,
     timeouts: 1,
+    readers: 1,
     deletes: 1,
     rolls_away: true,
     spread: true,
@@ -98,6 +107,27 @@ const TRANSACTIONS_SPLIT: Scope = Scope { transactions: 1, reshards: 1, ..TRANSA
 const TRANSACTIONS_FAILOVER: Scope = Scope { nodes: 2, failovers: 1, ..TRANSACTIONS };
 /// The same through a roll and a restart.
 const TRANSACTIONS_RESTART: Scope = Scope { rolls: 1, restarts: 1, ..TRANSACTIONS };
+/// Its first batch takes the whole window: what is behind it would fit beside the first checkpoint, and it does not.
+const LARGE: &[ClientKind] = &[ClientKind { large_first: true, ..plain(0, 2) }];
+const LARGE_HANDED_OVER: Scope = Scope { clients: LARGE, window_bytes: 1024, ..SPLIT };
+/// A producer comes back to who led before, and knew the first of its batches.
+const ZOMBIE: Scope = Scope {
+    clients: THREE,
+    window: 4,
+    stale: 1,
+    timeouts: 2,
+    deadlines: false,
+    states_max: 40_000,
+    ..FAILOVER
+};
+const QUORUM: Scope = Scope { clients: ONE, replicas: 3, states_max: 15_000, ..SPLIT };
+const QUORUM_AGAIN: Scope = Scope { timeouts: 1, ..QUORUM };
+const QUORUM_ROLL: Scope = Scope { replicas: 3, ..ROLL };
+const QUORUM_REORDER: Scope = Scope { reorder: true, ..QUORUM };
+const READ_SPLIT: Scope = Scope { clients: EACH, readers: 1, failing: 0, ..SPLIT };
+const READ_MERGE: Scope = Scope { ranges: 2, clients: RIGHT, ..READ_SPLIT };
+const READ_RETAINED: Scope = Scope { readers: 1, ..RETAIN };
+const TINY: Scope = Scope { clients: ONE, failing: 0, ..SPLIT };
 const RETAIN: Scope = Scope { clients: ONE, deletes: 1, failing: 0, ..SPLIT };
 
 fn states_max() -> Option<usize> {
@@ -214,6 +244,36 @@ fn what_waits_keeps_its_order() {
 }
 
 #[test]
+fn a_successor_takes_nothing_before_what_it_took_over() {
+    check("split, large", LARGE_HANDED_OVER, &[Mutant::OthersBeforeInherited]);
+}
+
+#[test]
+fn who_does_not_lead_any_more_says_of_no_sequence_that_it_is_wrong() {
+    check("zombie", ZOMBIE, &[Mutant::NegativeAtOnce]);
+}
+
+#[test]
+fn what_has_ended_is_not_found_again() {
+    check("split, tiny", TINY, &[Mutant::EndedRangeFound]);
+}
+
+#[test]
+fn on_three_copies_whichever_answers_a_seal_what_was_acknowledged_is_kept() {
+    check("split, three copies", QUORUM, &[Mutant::ReshardEndMeasured]);
+    check("split again, three copies", QUORUM_AGAIN, &[Mutant::DuplicateInFlight]);
+    check("roll, three copies", QUORUM_ROLL, &[Mutant::RollBeforeDrain]);
+    check("reordered, three copies", QUORUM_REORDER, &[Mutant::CheckpointNotAwaited]);
+}
+
+#[test]
+fn readers_with_cursors_get_every_record_once() {
+    check("split, read", READ_SPLIT, &[Mutant::SpanNotCut]);
+    check("merge, read", READ_MERGE, &[Mutant::WholeChildPerParent, Mutant::FirstParentEnters]);
+    check("retention, read", READ_RETAINED, &[]);
+}
+
+#[test]
 fn with_everything_that_may_happen_nothing_is_lost() {
     let deep = states_max().unwrap_or(1_500);
     check("wide, split", Scope { states_max: deep, ..WIDE }, &[]);
@@ -228,7 +288,9 @@ fn on_no_way_through_everything_that_may_happen_anything_is_lost() {
     for seed in 0..walks as u64 {
         let (ranges, transactions) = (1 + (seed % 2) as u32, if seed % 3 == 0 { 2 } else { 0 });
         let version = if seed % 6 == 0 { TransactionVersion::V1 } else { TransactionVersion::V2 };
-        let scope = Scope { ranges, transactions, version, copies: 2, failing: 2, lost: 2, ..WIDE };
+        let replicas = if seed % 4 < 2 { 1 } else { 3 };
+        let wide = Scope { replicas, failing: 2, lost: 2, stale: 1, ..WIDE };
+        let scope = Scope { ranges, transactions, version, copies: 2, ..wide };
         match walk(scope, seed, 90) {
             Ok(made) => steps += made,
             Err((rule, trace)) => panic!("seed {seed}: {rule}:\n{}", trace.join("\n")),

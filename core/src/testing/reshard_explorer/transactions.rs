@@ -4,7 +4,8 @@
 //! got no answer is aborted under a higher epoch.
 
 use super::Scope;
-use super::world::{TOPIC, World};
+use super::clients::leads;
+use super::world::{TOPIC, World, primary};
 use crate::codec::batch::{BATCH_HEAD_LEN, BatchHead, TRANSACTIONAL_BIT};
 use crate::codec::entry::{EntryHeader, EntryKind};
 use crate::codec::marker::MarkerBody;
@@ -284,7 +285,11 @@ impl World {
         let Some(mut txn) = self.transactional.take() else { return };
         let mut n = 0;
         while let Some(one) = txn.sent.get_mut(n) {
-            let outcomes = one.pending.as_mut().and_then(|(_, pending)| pending.try_take());
+            let (control, nodes) = (&self.control, &self.nodes);
+            let outcomes = one.pending.as_mut().and_then(|(node, pending)| {
+                let me = primary(*node, nodes[*node].generation);
+                pending.try_confirmed(|at, loglet| leads(control, me, at, loglet))
+            });
             let Some(outcome) = outcomes.and_then(|mut outcomes| outcomes.batches.pop()) else {
                 n += 1;
                 continue;

@@ -5,13 +5,14 @@ use super::clients::{Client, now};
 use super::control::{Late, create_topic};
 use super::drive::DriverProcess;
 use super::node::NodeProcess;
+use super::readers::Reader;
 use super::storage::{Leaf, Outbox};
 use super::transactions::{Transactional, producer_of};
 use crate::control::state::{Range, State, Topic};
 use crate::range::ack::{AckSlot, Forks};
 use crate::range::lane::Parking;
 use crate::testing::write_only::WriteOnly;
-use crate::types::{Generation, LogletId, NodeId, Partition, Primary, TopicId};
+use crate::types::{Generation, LogletId, NodeId, Offset, Partition, Primary, TopicId};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub(super) struct Budget {
     pub(super) failovers: u8,
     pub(super) lost: u8,
     pub(super) late: u8,
+    pub(super) stale: u8,
     pub(super) timeouts: u8,
     pub(super) failing: u8,
     pub(super) deletes: u8,
@@ -43,6 +45,8 @@ pub(super) struct World {
     pub(super) control: State,
     /// Those of segments that left their chain too, for the checks.
     pub(super) leaves: BTreeMap<LogletId, Arc<Leaf>>,
+    /// Of each segment.
+    pub(super) replicas: usize,
     /// Every tail that was ever recorded.
     pub(super) tails: BTreeMap<LogletId, u64>,
     pub(super) nodes: Vec<NodeProcess>,
@@ -50,6 +54,9 @@ pub(super) struct World {
     pub(super) late: Vec<Late>,
     pub(super) clients: Vec<Client>,
     pub(super) transactional: Option<Transactional>,
+    pub(super) readers: Vec<Reader>,
+    /// Of each partition: the highest log start that was asked for.
+    pub(super) deleted: [Offset; PARTITIONS as usize],
     pub(super) budget: Budget,
     /// Who led a partition under which epoch, as far as anybody was told.
     pub(super) led: BTreeMap<(Partition, i32), Primary>,
@@ -67,12 +74,15 @@ impl World {
         let mut world = World {
             control: State::default(),
             leaves: BTreeMap::new(),
+            replicas: scope.replicas,
             tails: BTreeMap::new(),
             nodes: (0..scope.nodes).map(NodeProcess::new).collect(),
             drivers: (0..scope.nodes).map(|_| None).collect(),
             late: Vec::new(),
             clients: scope.clients.iter().enumerate().map(|(i, kind)| Client::new(i, *kind)).collect(),
             transactional: producer_of(scope),
+            readers: Vec::new(),
+            deleted: [0; PARTITIONS as usize],
             budget: Budget {
                 reshards: scope.reshards,
                 aborts: scope.aborts,
@@ -81,6 +91,7 @@ impl World {
                 failovers: scope.failovers,
                 lost: scope.lost,
                 late: scope.late,
+                stale: scope.stale,
                 timeouts: scope.timeouts,
                 failing: scope.failing,
                 deletes: scope.deletes,
@@ -100,9 +111,12 @@ impl World {
         // The first checkpoints are complete.
         let opened: Vec<LogletId> = world.leaves.keys().copied().collect();
         for loglet in opened {
-            world.leaf(loglet).and_then(|leaf| leaf.arrive(0, true));
+            for copy in 0..scope.replicas as u8 {
+                world.leaf(loglet).and_then(|leaf| leaf.arrive(0, copy, true));
+            }
             world.answer(loglet, 0);
         }
+        (0..scope.readers).for_each(|_| world.add_reader());
         world
     }
 
@@ -129,7 +143,7 @@ impl World {
         for run in self.outbox.clone().take() {
             let (loglet, first) = (run[0].0.loglet, run[0].0.address.0);
             let leaf = self.leaf(loglet).expect("a segment that was opened");
-            leaf.underway.insert(first, run);
+            leaf.submit(first, run);
         }
     }
 
@@ -139,12 +153,15 @@ impl World {
         World {
             control: self.control.clone(),
             leaves: self.leaves.clone(),
+            replicas: self.replicas,
             tails: self.tails.clone(),
             nodes: self.nodes.iter().map(|node| node.fork(&mut forks)).collect(),
             drivers: self.drivers.clone(),
             late: self.late.clone(),
             clients: self.clients.iter().map(|client| client.fork(&mut forks)).collect(),
             transactional: self.transactional.as_ref().map(|one| one.fork(&mut forks)),
+            readers: self.readers.clone(),
+            deleted: self.deleted,
             budget: self.budget,
             led: self.led.clone(),
             operations: self.operations,
@@ -175,7 +192,8 @@ impl World {
         self.late.iter().for_each(|late| late.identify(into));
         self.clients.iter().for_each(|client| client.identify(into, &number));
         self.transactional.iter().for_each(|one| one.identify(into, &number));
-        (self.budget, &self.led, &self.tails).hash(into);
+        self.readers.iter().for_each(|reader| reader.identify(into));
+        (self.budget, &self.led, &self.tails, self.deleted).hash(into);
         hasher.finish()
     }
 
