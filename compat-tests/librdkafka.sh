@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# compat-tests/librdkafka.sh HOST:PORT [NUMBER]...
+# compat-tests/librdkafka.sh [--reshard HTTP-HOST:PORT] HOST:PORT [NUMBER]...
 # Runs librdkafka's own tests, unmodified and in full mode, against a running broker.
 #
 # Which tests is said by clients/librdkafka/expected.list: those that a plain Kafka passes and that need only APIs that
@@ -7,16 +7,28 @@
 # Start from an empty broker: some tests count topics and groups. One process per number, two at a time; a test that fails
 # is tried once more, alone, and counted apart, for on a busy machine the tests' own clocks run out.
 #
+# With --reshard all ranges of the broker split and merge without rest meanwhile, its own topics' too, and the same tests must pass.
+#
 #   SCENARIO=noautocreate  the tests that want a broker without topics on demand (serve --set auto.create.topics.enable=false)
 #   JOBS=2                 processes at a time
 #   LIMIT=120              seconds until a test is given up, where the list does not say more
 #   OUT=DIR                where logs go (default: librdkafka-out)
+#   RESHARD_PAUSE_MS=50    pause between two splits or merges at most
 #   KAFKA_PATH=DIR         a Kafka distribution, for the tests that start its tools or Java client; its jars are in libs/
 #
 # Build the suite once, in about three minutes: compat-tests/install librdkafka
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -gt 0 ] || { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit 2; }
+if [ "$1" = --reshard ]; then
+  http=$2
+  shift 2
+  target=${CARGO_TARGET_DIR:-$here/../target}
+  storm=$target/release/reshard-storm
+  [ -x "$storm" ] || storm=$target/debug/reshard-storm
+  [ -x "$storm" ] || { echo "librdkafka.sh: no reshard-storm; build: cargo build --release --workspace --bins" >&2; exit 2; }
+  exec "$storm" --http "$http" --pause-ms "${RESHARD_PAUSE_MS:-50}" -- "$0" "$@"
+fi
 bootstrap=$1
 shift
 home=${RANGEWAY_COMPAT_HOME:-${CARGO_TARGET_DIR:-$here/../target}/compat}

@@ -6,6 +6,8 @@
 
 pub mod broker;
 pub mod browser;
+pub mod checks;
+pub mod cost;
 pub mod http;
 pub mod judge;
 pub mod load;
@@ -17,4 +19,5 @@ pub mod reshard;
 pub mod skip;
 pub mod storm;
 pub mod suite;
+pub mod turmoil;
 pub mod wire;

@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::http;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How often a storm over all topics looks which there are.
+const TOPICS_PAUSE: Duration = Duration::from_millis(300);
 const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
 const UNAVAILABLE: u16 = 503;
@@ -61,6 +63,12 @@ impl Reshards {
 }
 
 #[derive(Debug, Deserialize)]
+struct Topic {
+    name: String,
+    partitions: i32,
+}
+
+#[derive(Debug, Deserialize)]
 struct Range {
     id: u32,
     first: i32,
@@ -84,6 +92,8 @@ pub struct Resharder<'a> {
     http: SocketAddr,
     /// With whether the number of its ranges grows.
     topics: Vec<(String, bool)>,
+    /// Of a storm over all topics: when it is to look again which there are.
+    look_at: Option<Instant>,
     counts: &'a Reshards,
     random: fastrand::Rng,
     /// Between two of them at most, ms.
@@ -100,7 +110,12 @@ impl<'a> Resharder<'a> {
         pause_ms: u64,
     ) -> Self {
         let topics = topics.into_iter().map(|topic| (topic, true)).collect();
-        Self { http, topics, counts, random: fastrand::Rng::with_seed(seed), pause_ms }
+        Self { http, topics, look_at: None, counts, random: fastrand::Rng::with_seed(seed), pause_ms }
+    }
+
+    /// One for all topics that come and go, the broker's own too.
+    pub fn of_all(http: SocketAddr, counts: &'a Reshards, seed: u64, pause_ms: u64) -> Self {
+        Self { look_at: Some(Instant::now()), ..Self::new(http, Vec::new(), counts, seed, pause_ms) }
     }
 
     /// Goes on until `stopped`; what a kill breaks is begun anew.
@@ -120,7 +135,28 @@ impl<'a> Resharder<'a> {
         }
     }
 
+    fn look(&mut self) -> Result<()> {
+        let (status, body) = http::call(self.http, "GET", "/api/v1/topics?internal=true", "")?;
+        if status != 200 {
+            bail!("{status}");
+        }
+        let there: Vec<Topic> = serde_json::from_str(&body)?;
+        let divisible = there.into_iter().filter(|topic| topic.partitions > 1);
+        let grows =
+            |name: &str| self.topics.iter().find(|(known, _)| known == name).is_none_or(|(_, grows)| *grows);
+        self.topics =
+            divisible.map(|topic| (grows(&topic.name), topic.name)).map(|(g, name)| (name, g)).collect();
+        self.look_at = Some(Instant::now() + TOPICS_PAUSE);
+        Ok(())
+    }
+
     fn one(&mut self) -> Result<()> {
+        if self.look_at.is_some_and(|at| Instant::now() >= at) {
+            self.look()?;
+        }
+        if self.topics.is_empty() {
+            return Ok(());
+        }
         let which = self.random.usize(..self.topics.len());
         let (topic, grows) = self.topics[which].clone();
         let (status, body) = http::call(self.http, "GET", &format!("/api/v1/topics/{topic}/ranges"), "")?;
@@ -187,6 +223,41 @@ impl<'a> Resharder<'a> {
             }
             _ => Err(Wrong(format!("{asked}: {status} {answer}")).into()),
         }
+    }
+}
+
+/// Runs something while all ranges of a broker split and merge, with pauses of `pause_ms` at most, and says on stderr what that came
+/// to. Errors: its own, or an answer to a split or merge that should not have come, or not one that was done.
+pub fn amid<T>(http: SocketAddr, seed: u64, pause_ms: u64, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (counts, stopped) = (Reshards::default(), AtomicBool::new(false));
+    let resharder = Resharder::of_all(http, &counts, seed, pause_ms);
+    let ran = thread::scope(|threads| {
+        let _stop = Stop(&stopped);
+        threads.spawn(|| resharder.run(|| stopped.load(Ordering::Acquire)));
+        run()
+    });
+    let [done, splits, most] =
+        [&counts.done, &counts.splits, &counts.ranges_max].map(|count| count.load(Ordering::Relaxed));
+    eprintln!(
+        "amid {splits} splits and {} merges, up to {most} ranges of a topic, paused {:.1} ms (median), {:.1} ms (99 of 100)",
+        done - splits,
+        counts.pause(50),
+        counts.pause(99)
+    );
+    let ran = ran?;
+    if let Some(wrong) = counts.wrong() {
+        bail!("a wrong answer to a split or merge: {wrong}");
+    }
+    ensure!(done > 0, "nothing was split or merged");
+    Ok(ran)
+}
+
+/// Stops a storm, also when what it was about panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -370,7 +370,7 @@ fn rage(
 }
 
 /// Waits until a split or merge is under way and a random part of it is over.
-fn aim(reshards: &Reshards, random: &mut fastrand::Rng) {
+pub(crate) fn aim(reshards: &Reshards, random: &mut fastrand::Rng) {
     let began = Instant::now();
     while !reshards.under_way.load(Ordering::Acquire) && began.elapsed() < AIM_LIMIT {
         thread::sleep(Duration::from_micros(100));

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -19,9 +20,11 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::broker::{Broker, Kind, installed, source};
+use crate::reshard;
 
 /// How long one client's program may take.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+const RESHARD_SEED: u64 = 16;
 
 /// What the lines of one client came to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -112,13 +115,26 @@ pub fn run(client: &str, mut program: Command) -> Result<()> {
     let mut broker = Broker::start(kind, &[])?;
     program.arg(broker.address().to_string());
     program.current_dir(folder(client));
-    let report = converse(&mut program, &mut broker).with_context(|| format!("running {client}"))?;
+    let http = broker.http_address();
+    let report = amid_reshards(http, || converse(&mut program, &mut broker));
+    let report = report.with_context(|| format!("running {client}"))?;
     let settled = settle(client, kind, &report);
     if settled.is_err() {
         eprintln!("the broker's last lines:\n{}", broker.log_end());
     }
     settled?;
     broker.stop()
+}
+
+/// Runs a suite; where `RANGEWAY_COMPAT_RESHARD` is not empty, while the ranges of all topics split and merge, with pauses of so many
+/// ms at most.
+pub fn amid_reshards<T>(http: SocketAddr, suite: impl FnOnce() -> Result<T>) -> Result<T> {
+    let pause_ms = std::env::var("RANGEWAY_COMPAT_RESHARD").unwrap_or_default();
+    if pause_ms.is_empty() || Kind::from_env() == Kind::Reference {
+        return suite();
+    }
+    let pause_ms = pause_ms.parse().context("RANGEWAY_COMPAT_RESHARD")?;
+    reshard::amid(http, RESHARD_SEED, pause_ms, suite)
 }
 
 fn converse(program: &mut Command, broker: &mut Broker) -> Result<Report> {

@@ -39,6 +39,33 @@ pub fn topic(name: &str) -> TopicName {
     TopicName(text(name))
 }
 
+/// A request as it goes on the wire, its length first.
+pub fn frame<R: Request>(request: &R, version: i16, correlation: i32) -> Result<BytesMut> {
+    let header = RequestHeader::default()
+        .with_request_api_key(R::KEY)
+        .with_request_api_version(version)
+        .with_correlation_id(correlation)
+        .with_client_id(Some(StrBytes::from_static_str("compat")));
+    let mut frame = BytesMut::new();
+    frame.put_u32(0);
+    header.encode(&mut frame, R::header_version(version))?;
+    request.encode(&mut frame, version)?;
+    let length = u32::try_from(frame.len() - 4)?;
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    Ok(frame)
+}
+
+/// The next answer of a connection, of any kind: what follows its length.
+pub fn read_frame(stream: &mut impl Read) -> Result<Bytes> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).context("waiting for an answer")?;
+    let length = usize::try_from(u32::from_be_bytes(length))?;
+    ensure!(length <= ANSWER_BYTES_MAX, "an answer of {length} bytes");
+    let mut frame = vec![0; length];
+    stream.read_exact(&mut frame).context("reading an answer")?;
+    Ok(frame.into())
+}
+
 /// One connection to a broker.
 #[derive(Debug)]
 pub struct Connection {
@@ -66,18 +93,7 @@ impl Connection {
     pub fn send<R: Request>(&mut self, request: &R, version: i16) -> Result<()> {
         let correlation = self.next_correlation;
         self.next_correlation = self.next_correlation.wrapping_add(1);
-        let header = RequestHeader::default()
-            .with_request_api_key(R::KEY)
-            .with_request_api_version(version)
-            .with_correlation_id(correlation)
-            .with_client_id(Some(StrBytes::from_static_str("compat")));
-        let mut frame = BytesMut::new();
-        frame.put_u32(0);
-        header.encode(&mut frame, R::header_version(version))?;
-        request.encode(&mut frame, version)?;
-        let length = u32::try_from(frame.len() - 4)?;
-        frame[..4].copy_from_slice(&length.to_be_bytes());
-        self.stream.write_all(&frame).context("sending a request")?;
+        self.stream.write_all(&frame(request, version, correlation)?).context("sending a request")?;
         self.waiting.push_back((correlation, R::KEY, version));
         Ok(())
     }
@@ -88,13 +104,7 @@ impl Connection {
             bail!("no request is waiting for an answer");
         };
         ensure!(key == R::KEY, "the next answer is to API {key}, not {}", R::KEY);
-        let mut length = [0; 4];
-        self.stream.read_exact(&mut length).context("waiting for an answer")?;
-        let length = usize::try_from(u32::from_be_bytes(length))?;
-        ensure!(length <= ANSWER_BYTES_MAX, "an answer of {length} bytes");
-        let mut frame = vec![0; length];
-        self.stream.read_exact(&mut frame).context("reading an answer")?;
-        let mut frame = Bytes::from(frame);
+        let mut frame = read_frame(&mut self.stream)?;
         let header = ResponseHeader::decode(&mut frame, R::Response::header_version(version))?;
         ensure!(
             header.correlation_id == correlation,

@@ -1,4 +1,4 @@
-//! The programs of the order proof's clients, and one of them as a process.
+//! The programs of real client libraries that a test talks with by lines, and one of them as a process.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -29,6 +29,8 @@ pub enum Library {
 pub struct Programs {
     python: PathBuf,
     class_path: String,
+    /// The program for librdkafka, and the class for Java.
+    names: (&'static str, &'static str),
 }
 
 /// A client that is not installed.
@@ -56,22 +58,23 @@ impl Programs {
         None
     }
 
-    /// Finds them and compiles the Java one.
-    pub fn prepare() -> Result<Self> {
-        Ok(Self { python: python(), class_path: compile_java("Order")? })
+    /// Finds them, of these names in `clients/confluent-kafka` and `clients/java`, and compiles the Java one.
+    pub fn prepare(script: &'static str, class: &'static str) -> Result<Self> {
+        Ok(Self { python: python(), class_path: compile_java(class)?, names: (script, class) })
     }
 
     fn command(&self, library: Library) -> Command {
+        let (script, class) = self.names;
         match library {
             Library::Librdkafka => {
                 let mut command = Command::new(&self.python);
-                command.args(["-u", "-B", "order.py"]).current_dir(folder("confluent-kafka"));
+                command.args(["-u", "-B", script]).current_dir(folder("confluent-kafka"));
                 command
             }
             Library::Java => {
                 let mut command = Command::new("java");
                 command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-                command.arg("-Dlog4j2.configurationFile=log4j2.xml").args(["-cp", &self.class_path, "Order"]);
+                command.arg("-Dlog4j2.configurationFile=log4j2.xml").args(["-cp", &self.class_path, class]);
                 command.current_dir(folder("java"));
                 command
             }
@@ -94,7 +97,7 @@ pub struct Client {
     pub ended: bool,
     child: Child,
     input: ChildStdin,
-    stderr: PathBuf,
+    stderr_path: PathBuf,
 }
 
 impl Client {
@@ -122,7 +125,14 @@ impl Client {
             // Nobody listens any more when the run is over.
             let _ = lines.send((number, None));
         });
-        Ok(Self { name: name.to_owned(), report: Report::default(), ended: false, child, input, stderr })
+        Ok(Self {
+            name: name.to_owned(),
+            report: Report::default(),
+            ended: false,
+            child,
+            input,
+            stderr_path: stderr,
+        })
     }
 
     /// Writes a line to its stdin. One that has ended hears nothing, and is found out by what it did not say.
@@ -130,9 +140,14 @@ impl Client {
         let _ = writeln!(self.input, "{line}");
     }
 
+    /// All that it wrote to stderr.
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(&self.stderr_path).unwrap_or_default()
+    }
+
     /// The last lines of its stderr.
     pub fn complaints(&self) -> String {
-        let text = fs::read_to_string(&self.stderr).unwrap_or_default();
+        let text = self.stderr();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(STDERR_LINES_SHOWN)..].join("\n")
     }

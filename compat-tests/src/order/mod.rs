@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-pub use clients::{Missing, Programs};
+pub use clients::{Client, Library, Missing, Programs};
 pub use summary::Summary;
 
 use crate::broker::{Broker, Kind};
@@ -31,7 +31,7 @@ use judge::{History, Reader};
 
 const TOPIC: &str = "order";
 /// Library, whether idempotent, compression of each producer.
-const PRODUCERS: [(clients::Library, bool, &str); 4] =
+const PRODUCERS: [(Library, bool, &str); 4] =
     [(Librdkafka, true, "lz4"), (Librdkafka, false, "snappy"), (Java, true, "zstd"), (Java, false, "none")];
 /// The part of all splits and merges that the producers may be ahead.
 const LEAD: f64 = 0.05;
@@ -77,7 +77,7 @@ struct Cast {
 /// Runs it and says what came out. Errors: something that is no verdict, such as a broker that does not start.
 pub fn run(plan: &Plan) -> Result<Summary> {
     let deadline = Instant::now() + plan.limit;
-    let programs = Programs::prepare()?;
+    let programs = Programs::prepare("order.py", "Order")?;
     let settings: Vec<(&str, &str)> = plan.settings.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let mut broker = Broker::start(plan.kind, &settings)?;
     Connection::open(broker.address(), Duration::from_secs(60))?.create_topic(TOPIC, plan.partitions, &[])?;
@@ -209,13 +209,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn start_reader(
-        &mut self,
-        library: clients::Library,
-        name: &str,
-        scope: &str,
-        rate: u64,
-    ) -> Result<usize> {
+    fn start_reader(&mut self, library: Library, name: &str, scope: &str, rate: u64) -> Result<usize> {
         let mut arguments = vec!["consume".to_owned()];
         arguments.extend(self.common());
         arguments.extend([scope.to_owned(), format!("rate={rate}")]);

@@ -4,9 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is test code, helpers of the tests included")]
 
+mod checks;
 mod clients;
 mod crash;
 mod demo;
+mod full_disk;
 mod order;
 mod page;
 #[cfg(feature = "rdkafka")]

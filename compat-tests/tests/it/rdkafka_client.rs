@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rangeway_compat_tests::broker::{Broker, Kind};
-use rangeway_compat_tests::suite::{Report, settle};
+use rangeway_compat_tests::suite::{Report, amid_reshards, settle};
 use rangeway_compat_tests::wire::Connection;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -25,6 +25,16 @@ fn rdkafka_passes_its_lines() {
     let kind = Kind::from_env();
     let mut suite =
         Suite { broker: Broker::start(kind, &[]).unwrap(), began_ms: now_ms(), report: Report::default() };
+    amid_reshards(suite.broker.http_address(), || {
+        run_lines(&mut suite);
+        Ok(())
+    })
+    .unwrap();
+    settle("rdkafka", kind, &suite.report).unwrap();
+    suite.broker.stop().unwrap();
+}
+
+fn run_lines(suite: &mut Suite) {
     for codec in CODECS {
         suite.line(&format!("produce-consume-{codec}"), |suite| suite.codec(codec));
     }
@@ -56,8 +66,6 @@ fn rdkafka_passes_its_lines() {
             assert!(got.iter().all(|(offset, row)| *row == suite.made(*offset)), "{codec}");
         }
     });
-    settle("rdkafka", kind, &suite.report).unwrap();
-    suite.broker.stop().unwrap();
 }
 
 fn now_ms() -> i64 {
