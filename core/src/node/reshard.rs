@@ -27,6 +27,8 @@ use uuid::Uuid;
 const DRAIN_MAX: Duration = Duration::from_millis(50);
 /// How long a caller waits for the end of an operation; it runs on all the same (design 16).
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// How often who waits for an operation that was left running looks at it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Operations whose pause is remembered.
 const PAUSES_KEPT: usize = 256;
 
@@ -79,8 +81,15 @@ impl Inner {
         }
         let node = self.clone();
         let work = self.tasks.spawn(async move { node.carry_out(operation).await });
-        // Its outcome is read from the control state, also when the task panicked.
-        let _ = tokio::time::timeout(ANSWER_MAX, work).await;
+        // Its outcome is read from the control state, also when the task panicked. What cannot go on at once is taken up
+        // again by the next pass.
+        let over = async {
+            let _ = work.await;
+            while self.runs(operation) && !self.cancel.is_cancelled() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let _ = tokio::time::timeout(ANSWER_MAX, over).await;
         self.operation(operation).ok_or(ReshardError::UnknownTopic)
     }
 
@@ -108,6 +117,10 @@ impl Inner {
         let range = ranges.iter().find(|r| r.id == range).ok_or(ReshardError::UnknownRange(range.0))?;
         let bytes: Vec<u64> = range.ends().iter().map(|end| end.bytes).collect();
         Ok(halve(range.span, &bytes))
+    }
+
+    fn runs(&self, id: OperationId) -> bool {
+        self.control.read().operations.get(&id).is_some_and(|operation| !operation.state.is_over())
     }
 
     pub(crate) fn operation(&self, id: OperationId) -> Option<OperationView> {

@@ -4,7 +4,6 @@
 use super::*;
 use crate::api::OperationView;
 use crate::error::ReshardError;
-use crate::types::LogletId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
@@ -236,50 +235,5 @@ async fn ranges_split_and_merge_on_a_full_disk_and_go_on_once_there_is_room() {
     let node = Node::start(options(&[dir.path()], &[])).await.expect("starts again");
     whole(&node, id, &acked).await;
     goes_on(&node, id, &mut acked).await;
-    node.stop().await;
-}
-
-/// A range whose disk died is not split, and says which; its neighbours on the other disk are.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_split_below_the_seal_quorum_is_refused_and_touches_nothing() {
-    let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().expect("a directory")).collect();
-    let paths: Vec<&Path> = dirs.iter().map(|d| d.path()).collect();
-    let faults = Failing::new(Fault::SyncFails);
-    let node = Node::start(faulty(&paths, 1, &faults)).await.expect("starts");
-    let mut topics = Vec::new();
-    for n in 0..8 {
-        let id = topic(&node, &format!("t{n}"), PARTITIONS, &[]).await;
-        let mut acked = [0; PARTITIONS as usize];
-        send(&node, id, &mut acked, 1, Duration::from_secs(20)).await;
-        topics.push((id, acked));
-    }
-    faults.after(0);
-    let (mut done, mut refused) = (0, 0);
-    for (id, acked) in &mut topics {
-        // The disk is known to be dead once it was written to.
-        send(&node, *id, acked, 1, Duration::from_millis(300)).await;
-        let open = |node: &Node| -> Vec<LogletId> {
-            let state = node.inner.control.read();
-            state.topics[id].live_ranges().filter_map(|r| r.open().map(|o| o.loglet)).collect()
-        };
-        let before = open(&node);
-        match node.api().split(*id, 0, None).await {
-            Ok(view) if view.state == "done" => done += 1,
-            Ok(view) => {
-                assert!(view.why.as_deref().is_some_and(|why| why.contains("seal quorum")), "{view:?}");
-                assert_eq!(open(&node), before, "nothing was touched");
-                refused += 1;
-            }
-            Err(error) => panic!("{error}"),
-        }
-        whole(&node, *id, acked).await;
-    }
-    assert!(done > 0 && refused > 0, "{done} done, {refused} refused");
-    node.crash().await;
-    let node = Node::start(options(&paths, &[])).await.expect("starts again");
-    for (id, acked) in &mut topics {
-        whole(&node, *id, acked).await;
-        goes_on(&node, *id, acked).await;
-    }
     node.stop().await;
 }
