@@ -102,6 +102,10 @@ impl Inner {
 
     /// `waits`: blocked ranges are due.
     async fn look_after(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, waits: Option<&mut Waits>) {
+        if range.ends_unfenced() {
+            // Nobody else writes the segment, and its writer has stopped: a graceful roll (design 5) to a disk that lives.
+            self.roll(topic, range).await;
+        }
         range.look_at_drive();
         match (range.phase(), waits) {
             (Phase::Open, _) => {}

@@ -61,6 +61,13 @@ impl Reshards {
     }
 }
 
+/// Why a range that could not be sealed is not split or merged, and what would help.
+fn unsealed(range: &Range, why: &str) -> String {
+    let segment = range.open().map_or_else(String::new, |open| format!(" segment {}", open.loglet));
+    let help = "ask again once enough of its disks take writes; a disk that failed does after a restart";
+    format!("range {}{segment}: {why}; {help}", range.id)
+}
+
 impl Inner {
     /// Splits a range before partition `at` (`None`: where its stored bytes are halved), or merges two neighbours.
     /// Answers when it is done, or after 30 s with an operation that still runs.
@@ -221,7 +228,8 @@ impl Inner {
                     work.driver.drained(n, tail);
                 }
                 Step::Seal(n) => {
-                    let ended = self.seal(&work.ranges[n]).await;
+                    let range = &work.ranges[n];
+                    let ended = self.seal(range).await.map_err(|why| unsealed(range, &why));
                     work.driver.sealed(n, ended);
                 }
                 Step::Record(ends) => self.record_reshard(&mut work, ends).await,

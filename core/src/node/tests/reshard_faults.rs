@@ -3,19 +3,25 @@
 
 use super::*;
 use crate::api::OperationView;
+use crate::drive::spec::DriveSpec;
 use crate::error::ReshardError;
+use crate::types::{DiskId, LogletId};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 const PARTITIONS: i32 = 4;
 /// A split writes less than so many groups.
 const WRITES_MAX: usize = 12;
+/// Bytes of a write that is none of the store's own.
+const LARGE: usize = 16 << 10;
 
 /// A disk of which a coming write goes wrong, and everything after it.
 struct Failing {
     /// Writes that still go well; `usize::MAX`: all.
     well: AtomicUsize,
     how: Mutex<Fault>,
+    /// Smaller writes go well and do not count.
+    least: AtomicUsize,
     /// Free bytes as they are told; 0: as they are.
     free: AtomicU64,
 }
@@ -25,6 +31,7 @@ impl Failing {
         Arc::new(Failing {
             well: AtomicUsize::new(usize::MAX),
             how: Mutex::new(how),
+            least: AtomicUsize::new(0),
             free: AtomicU64::new(0),
         })
     }
@@ -33,13 +40,20 @@ impl Failing {
         self.well.store(writes, Ordering::Release);
     }
 
+    fn only_from(&self, bytes: usize) {
+        self.least.store(bytes, Ordering::Release);
+    }
+
     fn failed(&self) -> bool {
         self.well.load(Ordering::Acquire) == 0
     }
 }
 
 impl Faults for Failing {
-    fn write(&self, _len: usize) -> Fault {
+    fn write(&self, len: usize) -> Fault {
+        if len < self.least.load(Ordering::Acquire) {
+            return Fault::None;
+        }
         let count = |left: usize| match left {
             0 | usize::MAX => None,
             left => Some(left - 1),
@@ -235,5 +249,74 @@ async fn ranges_split_and_merge_on_a_full_disk_and_go_on_once_there_is_room() {
     let node = Node::start(options(&[dir.path()], &[])).await.expect("starts again");
     whole(&node, id, &acked).await;
     goes_on(&node, id, &mut acked).await;
+    node.stop().await;
+}
+
+/// A disk of two dies under an append. The range with that append, whose fate is unknown, cannot be sealed: its split is
+/// refused, says why and touches nothing. Ranges that had nothing under way end without a fence: those of the dead disk
+/// split away from it, those of the other one as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_split_below_the_seal_quorum_is_refused_and_touches_nothing() {
+    let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().expect("a directory")).collect();
+    let paths: Vec<&Path> = dirs.iter().map(|d| d.path()).collect();
+    let faults = Failing::new(Fault::SyncFails);
+    let node = Node::start(faulty(&paths, 1, &faults)).await.expect("starts");
+    let disks: Vec<DiskId> = node.inner.storage.disks().iter().map(|disk| disk.disk_id()).collect();
+    let open = |node: &Node, id: &TopicId| -> Vec<(LogletId, DriveSpec)> {
+        let state = node.inner.control.read();
+        let open = state.topics[id].live_ranges().filter_map(|r| r.open());
+        open.map(|entry| (entry.loglet, entry.drive.clone())).collect()
+    };
+    let (mut on_living, mut on_failing) = (Vec::new(), Vec::new());
+    for n in 0..200 {
+        let id = topic(&node, &format!("t{n}"), PARTITIONS, &[]).await;
+        let mut acked = [0; PARTITIONS as usize];
+        send(&node, id, &mut acked, 1, Duration::from_secs(20)).await;
+        match &open(&node, &id)[..] {
+            [(_, DriveSpec::Disk { disk, .. })] if *disk == disks[0] => on_living.push((id, acked)),
+            _ => on_failing.push((id, acked)),
+        }
+        if on_living.len() > 1 && on_failing.len() > 2 {
+            break;
+        }
+    }
+    assert!(on_living.len() > 1 && on_failing.len() > 2, "both disks are used");
+    // Whatever else the disk writes is smaller: the append meets a disk that lives.
+    faults.only_from(LARGE);
+    faults.after(0);
+    let (hit, quiet) = on_failing.split_at_mut(1);
+    let (id, acked) = &mut hit[0];
+    let large = batch(0, 1, None, 1, &"x".repeat(2 * LARGE));
+    let patience = Instant::now() + Duration::from_millis(300);
+    let appended = node.api().append(&Lane::default(), *id, vec![large], patience).wait().await;
+    assert!(!matches!(appended.batches[0], Appended::Ok { .. }), "the write failed");
+    assert!(node.inner.storage.dead()[0].contains("write failed"), "{:?}", node.inner.storage.dead());
+    let before = open(&node, id);
+    let view = node.api().split(*id, 0, None).await.expect("an operation");
+    assert_eq!(view.state, "aborted", "{view:?}");
+    let why = view.why.as_deref().unwrap_or_default();
+    assert!(
+        ["seal quorum", &paths[1].display().to_string(), "restart"].iter().all(|part| why.contains(part)),
+        "{view:?}"
+    );
+    assert_eq!(open(&node, id), before, "nothing was touched");
+    whole(&node, *id, acked).await;
+    for (id, acked) in quiet.iter_mut().chain(&mut on_living) {
+        let view = node.api().split(*id, 0, None).await.expect("an operation");
+        assert_eq!(view.state, "done", "{view:?}");
+        let living =
+            |(_, drive): &(_, DriveSpec)| matches!(drive, DriveSpec::Disk { disk, .. } if *disk == disks[0]);
+        assert!(open(&node, id).iter().all(living), "children lie on the disk that lives");
+        goes_on(&node, *id, acked).await;
+    }
+    node.crash().await;
+    let node = Node::start(options(&paths, &[])).await.expect("starts again");
+    let (id, _) = &hit[0];
+    let read = read_all(&node, *id, 0, 0).await;
+    assert_eq!(read[0], (0, b"0/0".to_vec()));
+    for (id, acked) in quiet.iter_mut().chain(&mut on_living) {
+        whole(&node, *id, acked).await;
+        goes_on(&node, *id, acked).await;
+    }
     node.stop().await;
 }

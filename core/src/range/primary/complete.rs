@@ -85,9 +85,24 @@ impl RangePrimary {
 
     /// Blocks the range if its active segment's drive has died, also while nobody appends.
     pub fn look_at_drive(&self) {
-        let segment = self.head.lock().segment.clone();
-        if let Err(AdmitError::Dead(why)) = segment.drive.admit(0) {
+        if let Some((segment, why)) = self.dead_drive() {
             self.run_failed(&segment, WriteError::Unavailable(why));
+        }
+    }
+
+    /// Whether the active segment's drive has died with nothing in flight: the segment's end is known without a fence.
+    pub fn ends_unfenced(&self) -> bool {
+        self.dead_drive().is_some() && {
+            let head = self.head.lock();
+            head.phase == Phase::Open && head.inherited.is_none() && head.sequencer.drained()
+        }
+    }
+
+    fn dead_drive(&self) -> Option<(Arc<Segment>, String)> {
+        let segment = self.head.lock().segment.clone();
+        match segment.drive.admit(0) {
+            Err(AdmitError::Dead(why)) => Some((segment, why)),
+            _ => None,
         }
     }
 }
