@@ -16,6 +16,7 @@ pub use crate::range::markers::{Marker, TransactionVersion};
 pub use crate::range::primary::Batch as AppendBatch;
 /// What of transactions a reader wants to see.
 pub use crate::range::read::Isolation;
+pub use crate::range::state::FirstSequence;
 
 use crate::config::dynamic::DynamicConfigs;
 use crate::config::topic::TopicConfig;

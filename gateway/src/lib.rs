@@ -8,6 +8,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod connection;
+mod coordinators;
 pub mod demo;
 pub mod fetch;
 #[cfg(any(test, fuzzing))]

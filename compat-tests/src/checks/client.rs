@@ -58,6 +58,8 @@ pub struct Fetched {
     pub bounds: [i64; 3],
     /// Whole batches.
     pub batches: Vec<FetchedBatch>,
+    /// For readers of committed records: producer and first offset of the aborted transactions among them.
+    pub aborted: Vec<(i64, i64)>,
 }
 
 impl<'a> Client<'a> {
@@ -133,8 +135,20 @@ impl<'a> Client<'a> {
 
     /// One fetch of one partition. Errors: a code that nothing excuses, such as an offset out of range.
     pub fn fetch(&mut self, topic: &str, partition: i32, offset: i64, wait_ms: i32) -> Result<Fetched> {
+        self.fetch_as(0, topic, partition, offset, wait_ms)
+    }
+
+    /// The same with one of [`ISOLATIONS`].
+    pub fn fetch_as(
+        &mut self,
+        isolation: i8,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+        wait_ms: i32,
+    ) -> Result<Fetched> {
         let from = [FetchFrom { topic, partition, offset }];
-        let request = wire::fetch_request(&from, wait_ms, FETCH_BYTES);
+        let request = wire::fetch_request(&from, wait_ms, FETCH_BYTES).with_isolation_level(isolation);
         let response = self.call::<FetchRequest>(&request, FETCH_VERSION)?;
         let found =
             response.responses.into_iter().next().and_then(|topic| topic.partitions.into_iter().next());
@@ -144,7 +158,9 @@ impl<'a> Client<'a> {
             bail!("partition {partition}: a fetch at {offset} answered {code}");
         }
         let bounds = [found.log_start_offset, found.last_stable_offset, found.high_watermark];
-        Ok(Fetched { code, bounds, batches: wire::batches(found.records.unwrap_or_default())? })
+        let aborted = found.aborted_transactions.unwrap_or_default();
+        let aborted = aborted.iter().map(|one| (one.producer_id.0, one.first_offset)).collect();
+        Ok(Fetched { code, bounds, batches: wire::batches(found.records.unwrap_or_default())?, aborted })
     }
 
     /// (epoch, end offset) that OffsetForLeaderEpoch answers.

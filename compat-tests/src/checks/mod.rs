@@ -2,9 +2,12 @@
 //! record at offset *n* is number *n*, a reader that sees anything else, a proxy that loses answers.
 
 pub mod client;
+pub mod committed;
 pub mod numbered;
 pub mod proxy;
+pub mod transactional;
 pub mod writer;
 
 pub use client::{Client, Fetched};
+pub use committed::Committed;
 pub use writer::Writer;

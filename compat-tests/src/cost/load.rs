@@ -93,12 +93,14 @@ impl Load {
     /// Ends them; what was answered. Errors: a request failed.
     pub fn stop(self) -> Result<Vec<Sample>> {
         self.stop.store(true, Ordering::Release);
-        for sender in self.senders {
-            sender.join().map_err(|_| anyhow!("a sender panicked"))??;
-        }
+        let sent: Vec<_> = self.senders.into_iter().map(JoinHandle::join).collect();
         let mut samples = Vec::new();
+        // A receiver that ends has the reason, its sender only notices.
         for receiver in self.receivers {
             samples.extend(receiver.join().map_err(|_| anyhow!("a receiver panicked"))??);
+        }
+        for sender in sent {
+            sender.map_err(|_| anyhow!("a sender panicked"))??;
         }
         ensure!(!samples.is_empty(), "nothing was answered");
         Ok(samples)

@@ -1,9 +1,10 @@
 //! The black-box checks of the offsets contract (protocol.md 14.4), each while ranges split and merge and the broker is killed.
 //!
-//! `RANGEWAY_COMPAT_KILLS=100` makes them as long as one likes. The ninth, of transactions, is not among them yet.
+//! `RANGEWAY_COMPAT_KILLS=100` makes them as long as one likes.
 
 mod by_clients;
 mod of_dead;
+mod of_transactions;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};

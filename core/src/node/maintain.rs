@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const TICK: Duration = Duration::from_millis(100);
+/// While nobody writes.
+const TICK_IDLE: Duration = Duration::from_millis(500);
 const ROLL_AWAY_EVERY: Duration = Duration::from_secs(1);
 /// What cannot be rolled away is tried less and less often, at last every so many seconds: each try may read a whole segment.
 const ROLL_AWAY_WAIT_MAX: Duration = Duration::from_secs(16);
@@ -21,10 +23,11 @@ pub(super) async fn run(node: Arc<Inner>) {
     node.look_at_segments().await;
     let mut waits = Waits::default();
     let (mut retained, mut rolled_away) = (Instant::now(), Instant::now());
+    let (mut tick, mut unfolded) = (TICK, 0);
     loop {
         tokio::select! {
             () = node.cancel.cancelled() => return,
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(tick) => {}
         }
         let retention_due = retained.elapsed() >= retention_every;
         let roll_away_due = rolled_away.elapsed() >= ROLL_AWAY_EVERY;
@@ -36,7 +39,8 @@ pub(super) async fn run(node: Arc<Inner>) {
                 node.retain(topic).await;
             }
         }
-        node.relieve();
+        let before = std::mem::replace(&mut unfolded, node.relieve());
+        tick = if unfolded == before { TICK_IDLE.min(retention_every).max(TICK) } else { TICK };
         node.balance();
         if roll_away_due {
             node.resume_operations().await;
@@ -90,14 +94,15 @@ impl Inner {
         }
     }
 
-    /// Bounds what a restart has to fold, however many ranges there are.
-    fn relieve(&self) {
+    /// Bounds what a restart has to fold, however many ranges there are: how many bytes it was.
+    fn relieve(&self) -> u64 {
         let topics = self.all_topics();
         let ranges: Vec<Arc<RangePrimary>> = topics.values().flat_map(|t| t.ranges().to_vec()).collect();
         let unfolded: Vec<(u64, u64)> = ranges.iter().map(|range| range.unfolded()).collect();
         for i in checkpoint::relieve(&unfolded, self.options.config.checkpoint_unfolded_bytes) {
             ranges[i].checkpoint(self.now_ms());
         }
+        unfolded.iter().map(|(bytes, _)| *bytes).sum()
     }
 
     /// `waits`: blocked ranges are due.

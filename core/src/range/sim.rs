@@ -6,7 +6,7 @@ use super::fold::{Fold, LogSummary, SealedSegment, Step, next_to_read};
 use super::log_start;
 use super::markers::{Marker, MarkerDecision, TransactionVersion};
 use super::producers::Producer;
-use super::state::{Decision, RangeState, Sequencing};
+use super::state::{Decision, FirstSequence, RangeState, Sequencing};
 use super::transactions::AbortedSpan;
 use crate::codec::batch::{BatchHead, TRANSACTIONAL_BIT};
 use crate::codec::entry::{CHECKPOINT_LAST, EntryHeader, EntryKind};
@@ -265,7 +265,7 @@ impl Live {
                     if epoch_step > 0 { 0 } else { last.wrapping_add(1 + sequence_step.min(0)) & i32::MAX };
                 let mut head = head(producer, epoch + epoch_step, sequence, records);
                 head.attributes = if transactional { TRANSACTIONAL_BIT } else { 0 };
-                self.append_batch(partition, &head, Sequencing::Next);
+                self.append_batch(partition, &head, Sequencing::Next(FirstSequence::Any));
             }
             Op::Mark { partition, producer, epoch_step, number_step, commit } => {
                 let known = self.state.producers().get(partition, producer);

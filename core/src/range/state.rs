@@ -45,10 +45,19 @@ pub struct RangeState {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sequencing {
     /// The next offset, the current leader epoch, the producer's sequence checked.
-    Next,
+    Next(FirstSequence),
     /// A given offset, at or above the next one, and leader epoch: a batch copied from a log that has sequenced it, so
     /// the producer's sequence is recorded and not judged.
     At(Offset, i32),
+}
+
+/// What a partition takes as the first sequence of a producer that it does not know.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum FirstSequence {
+    /// Any: the producer may have been forgotten.
+    Any,
+    /// 0: each transaction begins there, so another one has overtaken it or follows one that was refused (KIP-890).
+    Zero,
 }
 
 /// What to do with a batch.
@@ -227,7 +236,7 @@ impl RangeState {
         };
         let current = state.epochs.latest().unwrap_or(0);
         let (base_offset, leader_epoch) = match sequencing {
-            Sequencing::Next => (state.next, current),
+            Sequencing::Next(_) => (state.next, current),
             Sequencing::At(offset, _) if offset < state.next => {
                 return Decision::Refuse(SequenceRefusal::OffsetTaken { got: offset, next: state.next });
             }
@@ -239,13 +248,15 @@ impl RangeState {
         let sequenced = head.producer_id >= 0 && !head.is_control();
         let impossible = head.last_offset_delta < 0
             || end_after(base_offset, head.last_offset_delta).is_none()
-            || (sequenced && head.base_sequence < 0 && sequencing == Sequencing::Next);
+            || (sequenced && head.base_sequence < 0 && matches!(sequencing, Sequencing::Next(_)));
         if impossible {
             let (last_offset_delta, sequence) = (head.last_offset_delta, head.base_sequence);
             return Decision::Refuse(SequenceRefusal::Impossible { last_offset_delta, sequence });
         }
-        if sequenced && sequencing == Sequencing::Next {
-            match self.judge(partition, head) {
+        if let Sequencing::Next(first) = sequencing
+            && sequenced
+        {
+            match self.judge(partition, head, first) {
                 Ok(None) => {}
                 Ok(Some(original)) => return original,
                 Err(refusal) => return Decision::Refuse(refusal),
@@ -255,11 +266,20 @@ impl RangeState {
     }
 
     /// The producer's side of a decision: the original if `head` is a duplicate, nothing if it is the next batch.
-    fn judge(&self, partition: Partition, head: &BatchHead) -> Result<Option<Decision>, SequenceRefusal> {
+    fn judge(
+        &self,
+        partition: Partition,
+        head: &BatchHead,
+        first: FirstSequence,
+    ) -> Result<Option<Decision>, SequenceRefusal> {
+        let got = head.base_sequence;
         let Some(producer) = self.producers.get(partition, head.producer_id) else {
-            return Ok(None);
+            return match first {
+                FirstSequence::Zero if got != 0 => Err(SequenceRefusal::OutOfOrder { got, expected: 0 }),
+                FirstSequence::Any | FirstSequence::Zero => Ok(None),
+            };
         };
-        let (got, epoch, current) = (head.base_sequence, head.producer_epoch, producer.epoch());
+        let (epoch, current) = (head.producer_epoch, producer.epoch());
         if epoch < current {
             return Err(SequenceRefusal::InvalidProducerEpoch { got: epoch, current });
         }

@@ -62,7 +62,7 @@ impl Log {
     }
 
     fn next(&mut self, producer_id: i64, epoch: i16, sequence: i32, records: i32) -> Decision {
-        self.send(P, head(producer_id, epoch, sequence, records), Sequencing::Next)
+        self.send(P, head(producer_id, epoch, sequence, records), Sequencing::Next(FirstSequence::Any))
     }
 }
 
@@ -79,9 +79,9 @@ fn batches_without_a_producer_get_dense_offsets_per_partition() {
     let mut log = Log::new();
     assert_eq!(log.next(-1, -1, -1, 3), appended(0));
     assert_eq!(log.next(-1, -1, -1, 1), appended(3));
-    assert_eq!(log.send(12, head(-1, -1, -1, 1), Sequencing::Next), appended(0));
+    assert_eq!(log.send(12, head(-1, -1, -1, 1), Sequencing::Next(FirstSequence::Any)), appended(0));
     let outside = Decision::Refuse(SequenceRefusal::OutsideSpan(14));
-    assert_eq!(log.send(14, head(-1, -1, -1, 1), Sequencing::Next), outside);
+    assert_eq!(log.send(14, head(-1, -1, -1, 1), Sequencing::Next(FirstSequence::Any)), outside);
     assert_eq!(log.state.partition(P).map(|p| p.next), Some(4));
 }
 
@@ -104,6 +104,17 @@ fn the_last_five_batches_are_recognised_and_the_sixth_is_out_of_order() {
     assert_eq!(log.next(1, 0, 10, 1), out_of_order(10, 12), "same first sequence, other length");
     assert_eq!(log.next(1, 0, 13, 1), out_of_order(13, 12), "a gap");
     assert_eq!(log.next(1, 0, 12, 1), appended(12));
+}
+
+#[test]
+fn whose_transactions_begin_with_zero_misses_nothing() {
+    let mut log = Log::new();
+    let zero = Sequencing::Next(FirstSequence::Zero);
+    let missed = |got| Decision::Refuse(SequenceRefusal::OutOfOrder { got, expected: 0 });
+    assert_eq!(log.send(P, head(1, 0, 3, 2), zero), missed(3));
+    assert_eq!(log.send(P, head(1, 0, 0, 2), zero), appended(0));
+    assert_eq!(log.send(P, head(1, 0, 2, 2), zero), appended(2), "it is known now");
+    assert_eq!(log.send(P, head(1, 1, 2, 1), zero), missed(2), "a new epoch begins there too");
 }
 
 #[test]
@@ -136,8 +147,8 @@ fn an_unknown_producer_may_start_anywhere_and_sequences_wrap() {
 fn sequences_of_two_partitions_are_apart() {
     let mut log = Log::new();
     assert_eq!(log.next(1, 0, 0, 1), appended(0));
-    assert_eq!(log.send(12, head(1, 0, 0, 1), Sequencing::Next), appended(0));
-    assert_eq!(log.send(12, head(1, 0, 1, 1), Sequencing::Next), appended(1));
+    assert_eq!(log.send(12, head(1, 0, 0, 1), Sequencing::Next(FirstSequence::Any)), appended(0));
+    assert_eq!(log.send(12, head(1, 0, 1, 1), Sequencing::Next(FirstSequence::Any)), appended(1));
     assert_eq!(log.next(1, 0, 1, 1), appended(1));
 }
 
@@ -165,8 +176,8 @@ fn impossible_numbers_are_refused_before_they_reach_the_log() {
     let refused = |head: &BatchHead, how| {
         matches!(log.state.decide(P, head, how), Decision::Refuse(SequenceRefusal::Impossible { .. }))
     };
-    assert!(refused(&head(-1, -1, -1, 0), Sequencing::Next));
-    assert!(refused(&head(1, 0, -1, 1), Sequencing::Next));
+    assert!(refused(&head(-1, -1, -1, 0), Sequencing::Next(FirstSequence::Any)));
+    assert!(refused(&head(1, 0, -1, 1), Sequencing::Next(FirstSequence::Any)));
     assert!(refused(&head(-1, -1, -1, 1), Sequencing::At(i64::MAX, 3)));
 }
 
@@ -221,7 +232,7 @@ fn log_starts_rise_only_and_trim_epochs() {
     let mut log = Log::new();
     log.next(-1, -1, -1, 10);
     log.state.set_epoch(SPAN, 4);
-    log.send(P, head(-1, -1, -1, 10), Sequencing::Next);
+    log.send(P, head(-1, -1, -1, 10), Sequencing::Next(FirstSequence::Any));
     log.state.apply_log_starts(&[(P, 12)]).expect("inside the log");
     log.state.apply_log_starts(&[(P, 5)]).expect("a late copy changes nothing");
     assert_eq!(log.state.partition(P).map(|p| p.log_start), Some(12));

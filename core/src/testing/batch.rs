@@ -2,6 +2,7 @@
 
 use crate::codec::batch::{BatchHead, TRANSACTIONAL_BIT};
 use crate::range::primary::Batch;
+use crate::range::state::FirstSequence;
 use crate::types::Partition;
 use bytes::{BufMut, BytesMut};
 
@@ -55,5 +56,10 @@ fn with_attributes(
     bytes.put_u32(crate::codec::crc32c(&[&tail]));
     bytes.put_slice(&tail);
     let bytes = bytes.freeze();
-    Batch { partition, head: BatchHead::parse(&bytes).expect("a whole head"), bytes }
+    Batch {
+        partition,
+        head: BatchHead::parse(&bytes).expect("a whole head"),
+        bytes,
+        first: FirstSequence::Any,
+    }
 }

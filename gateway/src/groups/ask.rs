@@ -3,8 +3,8 @@
 use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
 use super::pending::{Ended, PendingCommit};
 use super::record::{Blob, Key, MemberInfo, Position};
+use crate::coordinators::NoCoordinator;
 use rangeway_core::api::Catalog;
-use rangeway_core::replicated::Unavailable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -487,14 +487,12 @@ impl GroupError {
     }
 }
 
-impl From<Unavailable> for GroupError {
-    fn from(e: Unavailable) -> GroupError {
+impl From<NoCoordinator> for GroupError {
+    fn from(e: NoCoordinator) -> GroupError {
         match e {
-            Unavailable::Loading => GroupError::Loading,
-            Unavailable::NotLeader { .. }
-            | Unavailable::Unknown
-            | Unavailable::Storage(_)
-            | Unavailable::Stopping => GroupError::NotCoordinator,
+            NoCoordinator::Loading => GroupError::Loading,
+            NoCoordinator::Elsewhere => GroupError::NotCoordinator,
+            NoCoordinator::NotAvailable => GroupError::NotAvailable,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::consumer::Beat;
 use super::consumer::image::{ConsumerState, Partitions, by_topic, contains, flat};
 use super::consumer_test::{beat, joining, subscribing};
 use super::coordinator::Settings;
-use super::coordinator_test::{Rig, info, topics_at};
+use super::coordinator_rig::{Rig, info, topics_at};
 use super::record::{MemberInfo, Phase};
 use super::subscription;
 use proptest::prelude::*;

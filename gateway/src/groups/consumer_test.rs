@@ -4,7 +4,7 @@ use super::ask::*;
 use super::consumer::image::{ConsumerImage, Partitions, by_topic};
 use super::consumer::{Beat, BeatRefused, Beaten};
 use super::coordinator::Settings;
-use super::coordinator_test::{Rig, blob, info, topic, topics_at};
+use super::coordinator_rig::{Rig, blob, info, topic, topics_at};
 use super::pending::PendingCommit;
 use super::record::{Blob, MemberInfo};
 use super::subscription;

@@ -8,7 +8,6 @@ mod admin;
 mod ask;
 mod consumer;
 mod coordinator;
-mod hash;
 mod image;
 mod join;
 mod live;
@@ -24,9 +23,15 @@ mod consumer_storm_test;
 #[cfg(test)]
 mod consumer_test;
 #[cfg(test)]
+mod coordinator_rig;
+#[cfg(test)]
 mod coordinator_test;
 #[cfg(test)]
+mod offsets_test;
+#[cfg(test)]
 mod pending_test;
+#[cfg(test)]
+mod static_members_test;
 #[cfg(test)]
 mod storm_test;
 
@@ -43,7 +48,6 @@ pub(crate) use consumer::{
     DescribedConsumers, NamedPartitions, Partitions, by_topic,
 };
 pub use coordinator::Settings;
-pub(crate) use hash::{PARTITIONS, partition_of};
 pub(crate) use pending::{Ended, PendingCommit};
 pub(crate) use record::{Blob, Key, MemberInfo, Position};
 pub(crate) use service::leader_of;

@@ -9,70 +9,39 @@ use super::ask::{
 };
 use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
 use super::coordinator::{Coordinator, Settings};
-use super::hash;
 use super::pending::{Ended, PendingCommit};
 use super::record::{Key, Position};
-use futures_util::future::join_all;
-use parking_lot::Mutex;
-use rangeway_core::api::{Api, Catalog, NewTopic};
-use rangeway_core::error::{TopicError, TopicPartition};
-use rangeway_core::replicated::{ApiLog, Options, Partition};
-use rangeway_core::types::{NodeId, TopicId};
+use crate::coordinators::{self, Coordinators, Kind, partition_of};
+use rangeway_core::api::{Api, Catalog};
+use rangeway_core::error::TopicPartition;
+use rangeway_core::types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-use tokio::task::JoinHandle;
 
 /// The internal topic that keeps groups.
 pub const TOPIC: &str = "__groups";
-/// An append that takes longer counts as of unknown outcome.
-const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often expired offsets are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(600);
-
-type Slot = Mutex<Option<Arc<Partition<Coordinator>>>>;
 
 /// The group coordinators of this node.
 #[derive(Debug)]
 pub struct Groups {
-    inner: Arc<Inner>,
-    sweeper: Mutex<Option<JoinHandle<()>>>,
+    api: Api,
+    coordinators: Coordinators<Coordinator>,
 }
 
-#[derive(Debug)]
-struct Inner {
-    api: Api,
-    settings: Settings,
-    partitions: Vec<Slot>,
-    creating: tokio::sync::Mutex<()>,
-    stopped: AtomicBool,
+fn asked(api: &Api, ask: Ask) -> Asked {
+    Asked { ask, catalog: api.catalog() }
 }
 
 impl Groups {
     /// Nothing runs before the first question.
     pub fn new(api: Api, settings: Settings) -> Groups {
-        let partitions = (0..hash::PARTITIONS).map(|_| Slot::default()).collect();
-        let inner = Inner {
-            api,
-            settings,
-            partitions,
-            creating: tokio::sync::Mutex::new(()),
-            stopped: AtomicBool::new(false),
-        };
-        let inner = Arc::new(inner);
-        Groups { inner, sweeper: Mutex::new(None) }
+        let sweep = |api: &Api| asked(api, Ask::Sweep);
+        let kind = Kind { topic: TOPIC, settings, sweep, beside: None };
+        Groups { api: api.clone(), coordinators: Coordinators::new(api, kind) }
     }
 
     /// Ends all coordinators for good: what waits, and what comes, is answered that this is not the coordinator.
     pub async fn stop(&self) {
-        self.inner.stopped.store(true, Ordering::Release);
-        let sweeper = self.sweeper.lock().take();
-        if let Some(sweeper) = sweeper {
-            sweeper.abort();
-        }
-        let running: Vec<_> = self.inner.partitions.iter().filter_map(|slot| slot.lock().take()).collect();
-        join_all(running.iter().map(|partition| partition.stop())).await;
+        self.coordinators.stop().await;
     }
 
     /// JoinGroup.
@@ -144,7 +113,7 @@ impl Groups {
     /// Which offsets of a group wait for the end of a transaction. What is not among them is, when it is read after
     /// this, not older than now.
     pub(crate) async fn pending(&self, group: String) -> Result<BTreeSet<Key>, GroupError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Ok(BTreeSet::new());
         }
         match self.ask(&group.clone(), Ask::Pending { group }).await? {
@@ -155,7 +124,7 @@ impl Groups {
 
     /// The partition of [`TOPIC`] that keeps a group; the topic is made if it is not there.
     pub(crate) async fn place(&self, group: &str) -> Result<TopicPartition, GroupError> {
-        Ok(TopicPartition { topic: self.inner.topic().await?, partition: hash::partition_of(group) })
+        Ok(self.coordinators.place(group).await?)
     }
 
     /// OffsetFetch: of these partitions, in order; or all.
@@ -165,7 +134,7 @@ impl Groups {
         keys: Option<Vec<Key>>,
         reader: Option<(String, i32)>,
     ) -> Result<Vec<(Key, Option<Position>)>, GroupError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Ok(keys.unwrap_or_default().into_iter().map(|key| (key, None)).collect());
         }
         match self.ask(&group.clone(), Ask::Offsets { group, keys, reader }).await? {
@@ -180,7 +149,7 @@ impl Groups {
         group: String,
         keys: Vec<(Key, String)>,
     ) -> Result<Vec<Result<(), GroupError>>, GroupError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Err(GroupError::GroupNotFound);
         }
         match self.ask(&group.clone(), Ask::DeleteOffsets { group, keys }).await? {
@@ -191,7 +160,7 @@ impl Groups {
 
     /// DescribeGroups, of one.
     pub(crate) async fn describe(&self, group: String) -> Result<Result<Described, Absent>, GroupError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Ok(Err(Absent::NotFound));
         }
         match self.ask(&group.clone(), Ask::Describe { group }).await? {
@@ -213,7 +182,7 @@ impl Groups {
         &self,
         group: String,
     ) -> Result<Result<DescribedConsumers, Absent>, GroupError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Ok(Err(Absent::NotFound));
         }
         match self.ask(&group.clone(), Ask::DescribeConsumers { group }).await? {
@@ -224,7 +193,7 @@ impl Groups {
 
     /// Configs that were set for a group.
     pub(crate) async fn configs(&self, group: String) -> Result<BTreeMap<String, String>, GroupError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Ok(BTreeMap::new());
         }
         match self.ask(&group.clone(), Ask::Configs { group }).await? {
@@ -235,13 +204,9 @@ impl Groups {
 
     /// Groups that have configs.
     pub(crate) async fn configured(&self) -> Result<Vec<String>, GroupError> {
-        if !self.inner.topic_exists() {
-            return Ok(Vec::new());
-        }
-        let answers = join_all((0..hash::PARTITIONS).map(|n| self.ask_partition(n, Ask::Configured))).await;
         let mut all = Vec::new();
-        for answer in answers {
-            match answer? {
+        for answer in self.coordinators.ask_all(|| asked(&self.api, Ask::Configured)).await? {
+            match answer {
                 Answer::Configured(groups) => all.extend(groups),
                 _ => return Err(GroupError::NotAvailable),
             }
@@ -264,13 +229,9 @@ impl Groups {
 
     /// ListGroups: of all partitions.
     pub(crate) async fn list(&self) -> Result<Vec<Listed>, GroupError> {
-        if !self.inner.topic_exists() {
-            return Ok(Vec::new());
-        }
-        let answers = join_all((0..hash::PARTITIONS).map(|n| self.ask_partition(n, Ask::List))).await;
         let mut all = Vec::new();
-        for answer in answers {
-            match answer? {
+        for answer in self.coordinators.ask_all(|| asked(&self.api, Ask::List)).await? {
+            match answer {
                 Answer::List(listed) => all.extend(listed),
                 _ => return Err(GroupError::NotAvailable),
             }
@@ -280,7 +241,7 @@ impl Groups {
 
     /// DeleteGroups, of one.
     pub(crate) async fn delete(&self, group: String) -> Result<(), GroupError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Err(GroupError::GroupNotFound);
         }
         match self.ask(&group.clone(), Ask::Delete { group }).await? {
@@ -290,112 +251,15 @@ impl Groups {
     }
 
     async fn ask(&self, group: &str, ask: Ask) -> Result<Answer, GroupError> {
-        self.ask_partition(hash::partition_of(group), ask).await
+        self.ask_partition(partition_of(group), ask).await
     }
 
     async fn ask_partition(&self, number: i32, ask: Ask) -> Result<Answer, GroupError> {
-        let partition = self.inner.partition(number).await?;
-        self.start_sweeper();
-        Ok(partition.call(Asked { ask, catalog: self.inner.api.catalog() }).await?)
-    }
-
-    fn start_sweeper(&self) {
-        let mut sweeper = self.sweeper.lock();
-        if sweeper.is_none() {
-            *sweeper = Some(tokio::spawn(sweep(Arc::downgrade(&self.inner))));
-        }
-    }
-}
-
-impl Drop for Groups {
-    fn drop(&mut self) {
-        if let Some(sweeper) = self.sweeper.lock().take() {
-            sweeper.abort();
-        }
-    }
-}
-
-impl Inner {
-    fn topic_exists(&self) -> bool {
-        self.api.catalog().by_name.contains_key(TOPIC)
-    }
-
-    /// The running coordinator of a partition; started if it is not.
-    async fn partition(&self, number: i32) -> Result<Arc<Partition<Coordinator>>, GroupError> {
-        let slot = usize::try_from(number).ok().and_then(|n| self.partitions.get(n));
-        let slot = slot.ok_or(GroupError::NotCoordinator)?;
-        if let Some(running) = &*slot.lock() {
-            return Ok(running.clone());
-        }
-        let topic = self.topic().await?;
-        let mut slot = slot.lock();
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(GroupError::NotCoordinator);
-        }
-        let running = slot.get_or_insert_with(|| {
-            let at = TopicPartition { topic, partition: number };
-            let log = ApiLog::new(self.api.clone(), at, APPEND_TIMEOUT);
-            Arc::new(Partition::start(log, self.settings.clone(), Options::default()))
-        });
-        Ok(running.clone())
-    }
-
-    /// The internal topic; made if it is not there.
-    async fn topic(&self) -> Result<TopicId, GroupError> {
-        let _one_at_a_time = self.creating.lock().await;
-        if let Some(found) = known(&self.api.catalog()) {
-            return found;
-        }
-        match self.api.create_topic(new_topic()).await {
-            Ok(topic) => Ok(topic.id),
-            Err(TopicError::Exists(_)) => known(&self.api.catalog()).unwrap_or(Err(GroupError::NotAvailable)),
-            Err(error) => {
-                tracing::warn!(%error, "the topic {TOPIC} cannot be made");
-                Err(GroupError::NotAvailable)
-            }
-        }
-    }
-}
-
-/// Its groups live as long as the topic: nothing of it goes by age or size, only below a snapshot.
-fn new_topic() -> NewTopic {
-    let configs = ["retention.ms", "retention.bytes"].map(|key| (key.to_owned(), "-1".to_owned()));
-    NewTopic {
-        name: TOPIC.to_owned(),
-        partitions: Some(hash::PARTITIONS),
-        replication_factor: None,
-        configs: BTreeMap::from(configs),
-        internal: true,
-        validate_only: false,
-    }
-}
-
-fn known(catalog: &Catalog) -> Option<Result<TopicId, GroupError>> {
-    let topic = catalog.by_name.get(TOPIC)?;
-    if topic.partitions != hash::PARTITIONS {
-        tracing::error!(partitions = topic.partitions, "the topic {TOPIC} is not the one that keeps groups");
-        return Some(Err(GroupError::NotAvailable));
-    }
-    Some(Ok(topic.id))
-}
-
-/// Asks the running coordinators now and then to drop what has expired.
-async fn sweep(inner: Weak<Inner>) {
-    loop {
-        tokio::time::sleep(SWEEP_EVERY).await;
-        let Some(inner) = inner.upgrade() else { return };
-        let running: Vec<_> = inner.partitions.iter().filter_map(|slot| slot.lock().clone()).collect();
-        for partition in running {
-            let asked = Asked { ask: Ask::Sweep, catalog: inner.api.catalog() };
-            if let Err(error) = partition.call(asked).await {
-                tracing::debug!(%error, "a coordinator was not swept; it is at the next turn");
-            }
-        }
+        Ok(self.coordinators.ask(number, asked(&self.api, ask)).await?)
     }
 }
 
 /// Who leads the partition that keeps a group; `None` while there is none.
 pub(crate) fn leader_of(catalog: &Catalog, group: &str) -> Option<NodeId> {
-    let topic = catalog.by_name.get(TOPIC)?;
-    topic.leader(hash::partition_of(group)).map(|(leader, _)| leader)
+    coordinators::leader_of(catalog, TOPIC, group)
 }

@@ -2,7 +2,7 @@
 
 use super::ask::*;
 use super::coordinator::Settings;
-use super::coordinator_test::{Rig, blob, info};
+use super::coordinator_rig::{Rig, blob, info};
 use super::record::{Blob, MemberInfo};
 use proptest::prelude::*;
 use rangeway_core::replicated::Ticket;

@@ -50,6 +50,7 @@ pub mod offset_delete;
 pub mod offset_fetch;
 pub mod offset_for_leader_epoch;
 pub mod partition_reassignments;
+mod places;
 pub mod produce;
 #[cfg(test)]
 mod round_trip;

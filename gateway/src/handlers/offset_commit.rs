@@ -3,8 +3,8 @@
 //! v2 to v4: a retention time. v6: leader epochs. v7: `group.instance.id`. v9: an absent group is named (KIP-848).
 //! Topics are found by name here; what is kept is their id, so that a topic made anew starts without offsets.
 
-use super::words::{GROUP_DENIED, TOPIC_DENIED, UNKNOWN_TOPIC, client_topic, optional};
-use super::{Context, Operation, Resource};
+use super::words::{GROUP_DENIED, optional};
+use super::{Context, Operation, Resource, places};
 use crate::groups::{Caller, Commit, CommitPosition, GroupError, Key};
 use crate::protocol::dispatch::Close;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
@@ -17,7 +17,7 @@ use rangeway_core::api::Catalog;
 /// Commits what can be committed; one code per partition.
 pub async fn handle(context: Context, request: OffsetCommitRequest) -> Result<OffsetCommitResponse, Close> {
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
-        return Ok(respond(&request, |_, _| GROUP_DENIED));
+        return Ok(respond(&request, || GROUP_DENIED));
     }
     let catalog = context.api.catalog();
     let may_read = |topic: &str| context.authorize(Operation::Read, Resource::Topic(topic));
@@ -37,19 +37,10 @@ fn place(
     request: &OffsetCommitRequest,
     may_read: impl Fn(&str) -> bool,
 ) -> Vec<Result<Key, i16>> {
-    let mut places = Vec::new();
-    for topic in &request.topics {
-        let found = client_topic(catalog, &topic.name);
-        let allowed = may_read(&topic.name);
-        places.extend(topic.partitions.iter().map(|partition| match found {
-            _ if !allowed => Err(TOPIC_DENIED),
-            Some(view) if (0..view.partitions).contains(&partition.partition_index) => {
-                Ok((view.id, partition.partition_index))
-            }
-            _ => Err(UNKNOWN_TOPIC),
-        }));
-    }
-    places
+    let topics = request.topics.iter();
+    let topics =
+        topics.map(|t| (t.name.as_str(), t.partitions.iter().map(|partition| partition.partition_index)));
+    places::find(catalog, topics, may_read)
 }
 
 fn ask(version: i16, request: &OffsetCommitRequest, places: &[Result<Key, i16>]) -> Commit {
@@ -81,28 +72,16 @@ fn answer(
     places: &[Result<Key, i16>],
     answers: Result<Vec<Result<(), GroupError>>, GroupError>,
 ) -> OffsetCommitResponse {
-    let (refused, mut answers) = match answers {
-        Ok(answers) => (None, answers.into_iter()),
-        Err(error) => (Some(error), Vec::new().into_iter()),
-    };
-    let mut places = places.iter();
-    respond(request, |_, _| match places.next() {
-        Some(Ok(_)) => match refused.map_or_else(|| answers.next(), |error| Some(Err(error))) {
-            Some(answer) => answer.err().map_or(0, GroupError::code),
-            None => GroupError::NotAvailable.code(),
-        },
-        Some(Err(code)) => *code,
-        None => UNKNOWN_TOPIC,
-    })
+    respond(request, places::codes(places, answers.map_err(GroupError::code)))
 }
 
 /// The request's shape with a code for each partition, asked for in order.
-fn respond(request: &OffsetCommitRequest, mut code: impl FnMut(&str, i32) -> i16) -> OffsetCommitResponse {
+fn respond(request: &OffsetCommitRequest, mut code: impl FnMut() -> i16) -> OffsetCommitResponse {
     let topics = request.topics.iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
             OffsetCommitResponsePartition::default()
                 .with_partition_index(partition.partition_index)
-                .with_error_code(code(&topic.name, partition.partition_index))
+                .with_error_code(code())
         });
         OffsetCommitResponseTopic::default()
             .with_name(topic.name.clone())

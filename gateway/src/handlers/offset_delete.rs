@@ -1,7 +1,7 @@
 //! OffsetDelete (47), version 0 (KIP-496).
 
-use super::words::{GROUP_DENIED, TOPIC_DENIED, UNKNOWN_TOPIC, client_topic};
-use super::{Context, Operation, Resource};
+use super::words::GROUP_DENIED;
+use super::{Context, Operation, Resource, places};
 use crate::groups::{GroupError, Key};
 use crate::protocol::dispatch::Close;
 use kafka_protocol::messages::offset_delete_response::{
@@ -17,47 +17,40 @@ pub async fn handle(context: Context, request: OffsetDeleteRequest) -> Result<Of
     }
     let may_read = |topic: &str| context.authorize(Operation::Read, Resource::Topic(topic));
     let places = place(&context.api.catalog(), &request, may_read);
-    let known = places.iter().filter_map(|place| place.clone().ok()).collect();
+    let known = known(&request, &places);
     let answers = context.shared.groups.delete_offsets(request.group_id.to_string(), known).await;
     Ok(answer(&request, &places, answers))
 }
 
-/// Where each partition of the request is kept, in order, with its topic's name; or a code at once.
+/// What of the request is kept somewhere, with its topic's name.
+fn known(request: &OffsetDeleteRequest, places: &[Result<Key, i16>]) -> Vec<(Key, String)> {
+    let names =
+        request.topics.iter().flat_map(|topic| topic.partitions.iter().map(|_| topic.name.to_string()));
+    places.iter().zip(names).filter_map(|(place, name)| Some(((*place).ok()?, name))).collect()
+}
+
+/// Where each partition of the request is kept, in order; or a code at once.
 fn place(
     catalog: &Catalog,
     request: &OffsetDeleteRequest,
     may_read: impl Fn(&str) -> bool,
-) -> Vec<Result<(Key, String), i16>> {
-    let mut places = Vec::new();
-    for topic in &request.topics {
-        let found = client_topic(catalog, &topic.name);
-        let allowed = may_read(&topic.name);
-        places.extend(topic.partitions.iter().map(|partition| match found {
-            _ if !allowed => Err(TOPIC_DENIED),
-            Some(view) if (0..view.partitions).contains(&partition.partition_index) => {
-                Ok(((view.id, partition.partition_index), topic.name.to_string()))
-            }
-            _ => Err(UNKNOWN_TOPIC),
-        }));
-    }
-    places
+) -> Vec<Result<Key, i16>> {
+    let topics = request.topics.iter();
+    let topics =
+        topics.map(|t| (t.name.as_str(), t.partitions.iter().map(|partition| partition.partition_index)));
+    places::find(catalog, topics, may_read)
 }
 
 fn answer(
     request: &OffsetDeleteRequest,
-    places: &[Result<(Key, String), i16>],
+    places: &[Result<Key, i16>],
     answers: Result<Vec<Result<(), GroupError>>, GroupError>,
 ) -> OffsetDeleteResponse {
     let answers = match answers {
         Ok(answers) => answers,
         Err(error) => return OffsetDeleteResponse::default().with_error_code(error.code()),
     };
-    let (mut places, mut answers) = (places.iter(), answers.into_iter());
-    let mut code = || match places.next() {
-        Some(Ok(_)) => answers.next().map_or(0, |answer| answer.err().map_or(0, GroupError::code)),
-        Some(Err(code)) => *code,
-        None => UNKNOWN_TOPIC,
-    };
+    let mut code = places::codes(places, Ok(answers));
     let topics = request.topics.iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
             OffsetDeleteResponsePartition::default()
@@ -90,7 +83,8 @@ mod tests {
         let sent = OffsetDeleteRequest::default().with_group_id(GroupId(wire("g"))).with_topics(vec![topic]);
         let sent = request(sent, 0, i16::MAX);
         let places = place(&catalog(&[("t", 2)]), &sent, |_| true);
-        assert_eq!(places[2], Ok(((topic_id("t"), 1), "t".to_owned())));
+        let kept = [0, 1].map(|n| ((topic_id("t"), n), "t".to_owned()));
+        assert_eq!(known(&sent, &places), kept);
         let answers = Ok(vec![Ok(()), Err(GroupError::SubscribedToTopic)]);
         let read = response(answer(&sent, &places, answers), 0);
         let codes: Vec<i16> = read.topics[0].partitions.iter().map(|p| p.error_code).collect();

@@ -15,7 +15,7 @@ use super::{Context, Operation, Resource};
 use crate::protocol::batch::{self, Refused, Rules};
 use crate::protocol::dispatch::{Answer, Close, Decoded, Reply, decode, encode};
 use crate::protocol::errors;
-use crate::transactions::{Admission, Admitted, LetIn, Place, Producer, TxnError};
+use crate::transactions::{Admission, Admitted, Place, Producer, TxnError};
 use crate::vpartition;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -27,8 +27,8 @@ use kafka_protocol::messages::produce_response::{
 use kafka_protocol::messages::{BrokerId, ProduceRequest, ProduceResponse};
 use kafka_protocol::protocol::StrBytes;
 use rangeway_core::api::batch::BatchHead;
-use rangeway_core::api::{AppendBatch, Appended, Catalog, PendingAppend, TopicView};
-use rangeway_core::error::{AppendError, TopicPartition};
+use rangeway_core::api::{AppendBatch, Appended, Catalog, FirstSequence, PendingAppend, TopicView};
+use rangeway_core::error::AppendError;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -145,8 +145,7 @@ async fn admit(context: &Context, id: &str, topics: &mut [Topic]) -> Admitted {
             let answer = if is_of_transaction(&batch.head) { answers.next() } else { None };
             let refused = match answer {
                 Some(Err(error)) => Some(not_admitted(error, context.version)),
-                Some(Ok(LetIn::Asked)) => misses_its_first(context, topic.view.as_deref(), &batch),
-                Some(Ok(LetIn::Known)) | None => None,
+                Some(Ok(())) | None => None,
             };
             match refused {
                 Some(why) => {
@@ -162,25 +161,6 @@ async fn admit(context: &Context, id: &str, topics: &mut [Topic]) -> Admitted {
         }
     }
     admitted
-}
-
-/// A partition takes any first sequence of a producer that it does not know. Where writing adds the partition, the first one of
-/// a transaction is 0: another one has overtaken it, or follows one that was refused.
-fn misses_its_first(context: &Context, view: Option<&TopicView>, batch: &AppendBatch) -> Option<Refused> {
-    if context.version < 12 || batch.head.base_sequence == 0 {
-        return None;
-    }
-    let at = TopicPartition { topic: view?.id, partition: batch.partition };
-    let producers = context.api.producers(at).ok()?;
-    let is_known = producers.iter().any(|one| one.producer_id == batch.head.producer_id);
-    (!is_known).then(|| Refused {
-        code: ResponseError::OutOfOrderSequenceNumber,
-        message: format!(
-            "the first batch of a producer begins with sequence 0, not {}",
-            batch.head.base_sequence
-        ),
-        record: None,
-    })
 }
 
 fn is_of_transaction(head: &BatchHead) -> bool {
@@ -254,7 +234,12 @@ fn check_topic(
         match checked {
             Ok((head, bytes)) => {
                 rows.push(responses.len());
-                batches.push(AppendBatch { partition: partition.index, head, bytes });
+                // Where writing adds the partition, each transaction begins with 0.
+                let first = match head.is_transactional() && context.version >= 12 {
+                    true => FirstSequence::Zero,
+                    false => FirstSequence::Any,
+                };
+                batches.push(AppendBatch { partition: partition.index, head, bytes, first });
                 responses.push(PartitionProduceResponse::default().with_index(partition.index));
             }
             Err(why) => responses.push(failed(partition.index, &why)),

@@ -3,8 +3,8 @@
 //! v2: leader epochs. v3: the member and its generation (KIP-447). v4: TRANSACTION_ABORTABLE. v5: the group's partition is
 //! added to the transaction by this request (KIP-890); before it must have been added.
 
-use super::words::{GROUP_DENIED, TOPIC_DENIED, TRANSACTION_DENIED, UNKNOWN_TOPIC, client_topic, optional};
-use super::{Context, Operation, Resource};
+use super::words::{GROUP_DENIED, TRANSACTION_DENIED, optional};
+use super::{Context, Operation, Resource, places};
 use crate::groups::{Caller, Commit, CommitPosition, GroupError, Key, PendingCommit};
 use crate::protocol::dispatch::Close;
 use crate::transactions::{Admission, Producer, TxnError};
@@ -82,19 +82,10 @@ fn place(
     request: &TxnOffsetCommitRequest,
     may_read: impl Fn(&str) -> bool,
 ) -> Vec<Result<Key, i16>> {
-    let mut places = Vec::new();
-    for topic in &request.topics {
-        let found = client_topic(catalog, &topic.name);
-        let allowed = may_read(&topic.name);
-        places.extend(topic.partitions.iter().map(|partition| match found {
-            _ if !allowed => Err(TOPIC_DENIED),
-            Some(view) if (0..view.partitions).contains(&partition.partition_index) => {
-                Ok((view.id, partition.partition_index))
-            }
-            _ => Err(UNKNOWN_TOPIC),
-        }));
-    }
-    places
+    let topics = request.topics.iter();
+    let topics =
+        topics.map(|t| (t.name.as_str(), t.partitions.iter().map(|partition| partition.partition_index)));
+    places::find(catalog, topics, may_read)
 }
 
 fn position(partition: &TxnOffsetCommitRequestPartition) -> CommitPosition {
@@ -110,20 +101,7 @@ fn answer(
     places: &[Result<Key, i16>],
     answers: Result<Vec<Result<(), GroupError>>, i16>,
 ) -> TxnOffsetCommitResponse {
-    let (all, mut answers) = match answers {
-        Ok(answers) => (None, answers.into_iter()),
-        Err(code) => (Some(code), Vec::new().into_iter()),
-    };
-    let mut places = places.iter();
-    respond(request, || match (places.next(), all) {
-        (Some(Ok(_)), Some(code)) => code,
-        (Some(Ok(_)), None) => match answers.next() {
-            Some(answer) => answer.err().map_or(0, GroupError::code),
-            None => GroupError::NotAvailable.code(),
-        },
-        (Some(Err(code)), _) => *code,
-        (None, _) => UNKNOWN_TOPIC,
-    })
+    respond(request, places::codes(places, answers))
 }
 
 /// The request's shape with a code for each partition, asked for in order.

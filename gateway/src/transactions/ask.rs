@@ -1,7 +1,7 @@
 //! What is asked of a transaction coordinator and what it answers, in words without wire types.
 
 use super::record::{Place, Producer, Rules, State};
-use rangeway_core::replicated::Unavailable;
+use crate::coordinators::NoCoordinator;
 use std::collections::BTreeSet;
 
 /// An event for one partition's coordinator.
@@ -216,14 +216,12 @@ impl TxnError {
     }
 }
 
-impl From<Unavailable> for TxnError {
-    fn from(e: Unavailable) -> TxnError {
+impl From<NoCoordinator> for TxnError {
+    fn from(e: NoCoordinator) -> TxnError {
         match e {
-            Unavailable::Loading => TxnError::Loading,
-            Unavailable::NotLeader { .. }
-            | Unavailable::Unknown
-            | Unavailable::Storage(_)
-            | Unavailable::Stopping => TxnError::NotCoordinator,
+            NoCoordinator::Loading => TxnError::Loading,
+            NoCoordinator::Elsewhere => TxnError::NotCoordinator,
+            NoCoordinator::NotAvailable => TxnError::NotAvailable,
         }
     }
 }

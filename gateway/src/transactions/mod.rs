@@ -30,6 +30,6 @@ mod model_test;
 pub(crate) use ask::{Add, Described, End, Init, Listed, TxnError};
 pub use coordinator::Settings;
 pub(crate) use record::{Place, Producer, Rules, State};
-pub(crate) use service::{Admission, LetIn, leader_of};
+pub(crate) use service::{Admission, leader_of};
 pub use service::{TOPIC, Transactions};
 pub(crate) use writers::Admitted;

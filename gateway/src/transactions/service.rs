@@ -9,26 +9,17 @@ use super::markers::{self, ATTEMPTS_MAX};
 use super::node_markers::{CoordinatorMarkers, NodeMarkers};
 use super::record::{Place, Producer, Rules};
 use super::writers::{Admitted, Writers};
-use crate::groups::{Groups, PARTITIONS, partition_of};
-use futures_util::future::join_all;
-use parking_lot::Mutex;
-use rangeway_core::api::{Api, Catalog, NewTopic};
-use rangeway_core::error::{AppendError, TopicError, TopicPartition};
-use rangeway_core::replicated::{ApiLog, Options, Partition};
-use rangeway_core::types::{NodeId, TopicId};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use crate::coordinators::{self, Coordinators, Kind, partition_of};
+use crate::groups::Groups;
+use rangeway_core::api::{Api, Catalog};
+use rangeway_core::error::AppendError;
+use rangeway_core::types::NodeId;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 
 /// The internal topic that keeps transactions.
 pub const TOPIC: &str = "__transactions";
-/// An append that takes longer counts as of unknown outcome.
-const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often expired transactional ids are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// How often, and after what pause, what meets the completing of the transaction before is tried again here before the
 /// client is told to do so: markers take a few ms as a rule.
 const CONCURRENT_TRIES: usize = 20;
@@ -41,32 +32,9 @@ const ASK_TRIES: usize = 8;
 /// The transaction coordinators of this node.
 #[derive(Debug)]
 pub struct Transactions {
-    inner: Arc<Inner>,
-    sweeper: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct Inner {
     api: Api,
-    settings: Settings,
-    partitions: Vec<Mutex<Option<Running>>>,
     markers: Arc<NodeMarkers>,
-    attempts: Arc<Semaphore>,
-    creating: tokio::sync::Mutex<()>,
-    stopped: AtomicBool,
-}
-
-/// One coordinator and what writes its markers.
-#[derive(Debug)]
-struct Running {
-    coordinator: Arc<Partition<Coordinator>>,
-    writer: JoinHandle<()>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.writer.abort();
-    }
+    coordinators: Coordinators<Coordinator>,
 }
 
 /// What a transactional write needs to have been done with its partitions.
@@ -78,52 +46,29 @@ pub(crate) enum Admission {
     ByWriting,
 }
 
-/// How a batch was let in.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LetIn {
-    /// Its partition was known to be in the transaction.
-    Known,
-    /// The coordinator was asked: it may be the first of its transaction there.
-    Asked,
-}
-
 impl Transactions {
     /// Nothing runs before the first question or [`Transactions::resume`].
     pub fn new(api: Api, groups: Arc<Groups>, settings: Settings) -> Transactions {
-        let markers = NodeMarkers { api: api.clone(), groups, writers: Writers::default() };
-        let inner = Inner {
-            api,
-            settings,
-            partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
-            markers: Arc::new(markers),
-            attempts: Arc::new(Semaphore::new(ATTEMPTS_MAX)),
-            creating: tokio::sync::Mutex::new(()),
-            stopped: AtomicBool::new(false),
+        let markers = Arc::new(NodeMarkers { api: api.clone(), groups, writers: Writers::default() });
+        let (node, attempts) = (markers.clone(), Arc::new(Semaphore::new(ATTEMPTS_MAX)));
+        let writer = move |coordinator, at| {
+            let markers = Arc::new(CoordinatorMarkers { node: node.clone(), coordinator: at });
+            tokio::spawn(markers::run(coordinator, markers, attempts.clone()))
         };
-        Transactions { inner: Arc::new(inner), sweeper: Mutex::new(None) }
+        let sweep = |_: &Api| Ask::Sweep;
+        let kind = Kind { topic: TOPIC, settings, sweep, beside: Some(Box::new(writer)) };
+        Transactions { api: api.clone(), markers, coordinators: Coordinators::new(api, kind) }
     }
 
     /// Starts all coordinators if there is anything of a run before: what was decided is completed, what takes too long
     /// is aborted, whether its producer comes back or not.
     pub fn resume(&self) {
-        let Some(Ok(topic)) = known(&self.inner.api.catalog()) else { return };
-        for number in 0..PARTITIONS {
-            if let Err(error) = self.inner.start(topic, number) {
-                tracing::debug!(%error, number, "a transaction coordinator was not started");
-            }
-        }
-        self.start_sweeper();
+        self.coordinators.resume();
     }
 
     /// Ends all coordinators for good: what waits, and what comes, is answered that this is not the coordinator.
     pub async fn stop(&self) {
-        self.inner.stopped.store(true, Ordering::Release);
-        let sweeper = self.sweeper.lock().take();
-        if let Some(sweeper) = sweeper {
-            sweeper.abort();
-        }
-        let running: Vec<_> = self.inner.partitions.iter().filter_map(|slot| slot.lock().take()).collect();
-        join_all(running.iter().map(|running| running.coordinator.stop())).await;
+        self.coordinators.stop().await;
     }
 
     /// InitProducerId with a transactional id.
@@ -141,7 +86,7 @@ impl Transactions {
 
     /// AddPartitionsToTxn and AddOffsetsToTxn: the number of the transaction.
     pub(crate) async fn add(&self, add: Add) -> Result<u64, TxnError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Err(TxnError::UnknownProducerId);
         }
         let mut tries = 0;
@@ -160,7 +105,7 @@ impl Transactions {
 
     /// Whether each partition takes part, in order, and the number of the transaction.
     pub(crate) async fn verify(&self, add: Add) -> Result<(u64, Vec<Result<(), TxnError>>), TxnError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Err(TxnError::UnknownProducerId);
         }
         let places = add.places.clone();
@@ -176,7 +121,7 @@ impl Transactions {
 
     /// EndTxn: who goes on.
     pub(crate) async fn end(&self, mut end: End) -> Result<Producer, TxnError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Err(TxnError::UnknownProducerId);
         }
         loop {
@@ -198,10 +143,10 @@ impl Transactions {
         producer: Producer,
         places: &[Place],
         admission: Admission,
-    ) -> (Admitted, Vec<Result<LetIn, TxnError>>) {
+    ) -> (Admitted, Vec<Result<(), TxnError>>) {
         let mut admitted = Admitted::default();
-        let mut answers = vec![Ok(LetIn::Known); places.len()];
-        let writers = &self.inner.markers.writers;
+        let mut answers = vec![Ok(()); places.len()];
+        let writers = &self.markers.writers;
         let mut unknown = Vec::new();
         for (n, place) in places.iter().enumerate() {
             match writers.enter(producer, *place) {
@@ -221,7 +166,7 @@ impl Transactions {
                 let answer = match told.map(|()| asking.confirm(producer.epoch)) {
                     Ok(Some(token)) => {
                         admitted.hold(token);
-                        Ok(LetIn::Asked)
+                        Ok(())
                     }
                     Ok(None) => {
                         again.push((n, place));
@@ -248,7 +193,7 @@ impl Transactions {
     ) -> Result<(Admitted, u64), TxnError> {
         let add = |rules| Add { id: id.to_owned(), producer, places: vec![place], rules };
         for _ in 0..ASK_TRIES {
-            let asking = self.inner.markers.writers.ask(producer.id, place);
+            let asking = self.markers.writers.ask(producer.id, place);
             let number = match admission {
                 Admission::Added => {
                     let (number, each) = self.verify(add(Rules::V1)).await?;
@@ -290,12 +235,12 @@ impl Transactions {
         commit: bool,
         coordinator_epoch: i32,
     ) -> Result<(), AppendError> {
-        self.inner.markers.write_one(place, producer, commit, coordinator_epoch).await
+        self.markers.write_one(place, producer, commit, coordinator_epoch).await
     }
 
     /// DescribeTransactions, of one; `None` when it is not known.
     pub(crate) async fn describe(&self, id: String) -> Result<Option<Described>, TxnError> {
-        if !self.inner.topic_exists() {
+        if !self.coordinators.topic_exists() {
             return Ok(None);
         }
         match self.ask(&id.clone(), Ask::Describe { id }).await? {
@@ -306,13 +251,9 @@ impl Transactions {
 
     /// ListTransactions: of all partitions.
     pub(crate) async fn list(&self) -> Result<Vec<Listed>, TxnError> {
-        if !self.inner.topic_exists() {
-            return Ok(Vec::new());
-        }
-        let answers = join_all((0..PARTITIONS).map(|n| self.ask_partition(n, Ask::List))).await;
         let mut all = Vec::new();
-        for answer in answers {
-            match answer? {
+        for answer in self.coordinators.ask_all(|| Ask::List).await? {
+            match answer {
                 Answer::List(listed) => all.extend(listed),
                 _ => return Err(TxnError::NotAvailable),
             }
@@ -321,134 +262,18 @@ impl Transactions {
     }
 
     async fn new_producer_id(&self) -> Result<i64, TxnError> {
-        self.inner.api.new_producer_id().await.map_err(|error| {
+        self.api.new_producer_id().await.map_err(|error| {
             tracing::warn!(%error, "no producer id");
             TxnError::NotAvailable
         })
     }
 
     async fn ask(&self, id: &str, ask: Ask) -> Result<Answer, TxnError> {
-        self.ask_partition(partition_of(id), ask).await
-    }
-
-    async fn ask_partition(&self, number: i32, ask: Ask) -> Result<Answer, TxnError> {
-        let coordinator = self.inner.partition(number).await?;
-        self.start_sweeper();
-        Ok(coordinator.call(ask).await?)
-    }
-
-    fn start_sweeper(&self) {
-        let mut sweeper = self.sweeper.lock();
-        if sweeper.is_none() {
-            *sweeper = Some(tokio::spawn(sweep(Arc::downgrade(&self.inner))));
-        }
-    }
-}
-
-impl Drop for Transactions {
-    fn drop(&mut self) {
-        if let Some(sweeper) = self.sweeper.lock().take() {
-            sweeper.abort();
-        }
-    }
-}
-
-impl Inner {
-    fn topic_exists(&self) -> bool {
-        self.api.catalog().by_name.contains_key(TOPIC)
-    }
-
-    /// The running coordinator of a partition; started if it is not.
-    async fn partition(&self, number: i32) -> Result<Arc<Partition<Coordinator>>, TxnError> {
-        let running = self.slot(number)?.lock().as_ref().map(|running| running.coordinator.clone());
-        match running {
-            Some(running) => Ok(running),
-            None => self.start(self.topic().await?, number),
-        }
-    }
-
-    fn slot(&self, number: i32) -> Result<&Mutex<Option<Running>>, TxnError> {
-        let slot = usize::try_from(number).ok().and_then(|n| self.partitions.get(n));
-        slot.ok_or(TxnError::NotCoordinator)
-    }
-
-    fn start(&self, topic: TopicId, number: i32) -> Result<Arc<Partition<Coordinator>>, TxnError> {
-        let mut slot = self.slot(number)?.lock();
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(TxnError::NotCoordinator);
-        }
-        let running = slot.get_or_insert_with(|| {
-            let at = TopicPartition { topic, partition: number };
-            let log = ApiLog::new(self.api.clone(), at, APPEND_TIMEOUT);
-            let coordinator = Partition::start(log, self.settings.clone(), Options::default());
-            let coordinator = Arc::new(coordinator);
-            let markers = Arc::new(CoordinatorMarkers { node: self.markers.clone(), coordinator: at });
-            let writer = markers::run(coordinator.clone(), markers, self.attempts.clone());
-            Running { coordinator, writer: tokio::spawn(writer) }
-        });
-        Ok(running.coordinator.clone())
-    }
-
-    /// The internal topic; made if it is not there.
-    async fn topic(&self) -> Result<TopicId, TxnError> {
-        let _one_at_a_time = self.creating.lock().await;
-        if let Some(found) = known(&self.api.catalog()) {
-            return found;
-        }
-        match self.api.create_topic(new_topic()).await {
-            Ok(topic) => Ok(topic.id),
-            Err(TopicError::Exists(_)) => known(&self.api.catalog()).unwrap_or(Err(TxnError::NotAvailable)),
-            Err(error) => {
-                tracing::warn!(%error, "the topic {TOPIC} cannot be made");
-                Err(TxnError::NotAvailable)
-            }
-        }
-    }
-}
-
-/// Transactions live as long as the topic: nothing of it goes by age or size, only below a snapshot.
-fn new_topic() -> NewTopic {
-    let configs = ["retention.ms", "retention.bytes"].map(|key| (key.to_owned(), "-1".to_owned()));
-    NewTopic {
-        name: TOPIC.to_owned(),
-        partitions: Some(PARTITIONS),
-        replication_factor: None,
-        configs: BTreeMap::from(configs),
-        internal: true,
-        validate_only: false,
-    }
-}
-
-fn known(catalog: &Catalog) -> Option<Result<TopicId, TxnError>> {
-    let topic = catalog.by_name.get(TOPIC)?;
-    if topic.partitions != PARTITIONS {
-        tracing::error!(
-            partitions = topic.partitions,
-            "the topic {TOPIC} is not the one that keeps transactions"
-        );
-        return Some(Err(TxnError::NotAvailable));
-    }
-    Some(Ok(topic.id))
-}
-
-/// Asks the running coordinators now and then to forget what has expired.
-async fn sweep(inner: Weak<Inner>) {
-    loop {
-        tokio::time::sleep(SWEEP_EVERY).await;
-        let Some(inner) = inner.upgrade() else { return };
-        let running =
-            inner.partitions.iter().filter_map(|slot| Some(slot.lock().as_ref()?.coordinator.clone()));
-        let running: Vec<_> = running.collect();
-        for coordinator in running {
-            if let Err(error) = coordinator.call(Ask::Sweep).await {
-                tracing::debug!(%error, "a coordinator was not swept; it is at the next turn");
-            }
-        }
+        Ok(self.coordinators.ask(partition_of(id), ask).await?)
     }
 }
 
 /// Who leads the partition that keeps a transactional id; `None` while there is none.
 pub(crate) fn leader_of(catalog: &Catalog, id: &str) -> Option<NodeId> {
-    let topic = catalog.by_name.get(TOPIC)?;
-    topic.leader(partition_of(id)).map(|(leader, _)| leader)
+    coordinators::leader_of(catalog, TOPIC, id)
 }

@@ -13,7 +13,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use rangeway_core::api::batch::BatchHead;
-use rangeway_core::api::{AppendBatch, Appended, Lane, Marker, TransactionVersion, crc32c};
+use rangeway_core::api::{AppendBatch, Appended, FirstSequence, Lane, Marker, TransactionVersion, crc32c};
 use rangeway_core::config::node::NodeConfig;
 use rangeway_core::error::TopicPartition;
 use rangeway_core::node::{Node, NodeOptions};
@@ -57,7 +57,7 @@ pub async fn in_transaction(topic: &Topic, producer_id: i64, sequence: i32) {
     let batch = Batch { attributes: 0x10, ..Batch::of(1).by(producer_id, 0, sequence) };
     let bytes = batch.bytes();
     let head = BatchHead::parse(&bytes).unwrap();
-    let batch = AppendBatch { partition: 0, head, bytes };
+    let batch = AppendBatch { partition: 0, head, bytes, first: FirstSequence::Any };
     let api = BROKER.node.api();
     let outcome = api.append(&Lane::default(), TopicId(topic.id), vec![batch], soon()).wait().await;
     assert!(matches!(outcome.batches[0], Appended::Ok { .. }), "{outcome:?}");

@@ -33,7 +33,7 @@ use crate::codec::batch::BatchHead;
 use crate::loglet::sequencer::{Sequencer, Window};
 use crate::range::ack::AckSlot;
 use crate::range::segment::Segment;
-use crate::range::state::RangeState;
+use crate::range::state::{FirstSequence, RangeState};
 use crate::range::watch::Watchers;
 use crate::types::{Offset, Partition, RangeId, Span, TopicId};
 use arc_swap::ArcSwap;
@@ -54,6 +54,8 @@ pub struct Batch {
     pub head: BatchHead,
     /// The whole batch as received.
     pub bytes: Bytes,
+    /// What it may begin with.
+    pub first: FirstSequence,
 }
 
 /// What of a topic's configs sequencing needs.

@@ -118,8 +118,8 @@ impl RangePrimary {
     /// Decides of one batch; numbers it if that is the decision and there is room.
     pub(super) fn number(&self, head: &mut Head, run: &mut Building, one: &Batch) -> Verdict {
         let log_start = head.visible_log_start(self.span, one.partition);
-        let (base_offset, leader_epoch) = match head.state.decide(one.partition, &one.head, Sequencing::Next)
-        {
+        let sequencing = Sequencing::Next(one.first);
+        let (base_offset, leader_epoch) = match head.state.decide(one.partition, &one.head, sequencing) {
             Decision::Append { base_offset, leader_epoch } => (base_offset, leader_epoch),
             Decision::Duplicate { base_offset, place, appended_at, .. } => {
                 self.counts.duplicates.fetch_add(1, Ordering::Relaxed);

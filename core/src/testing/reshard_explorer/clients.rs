@@ -10,6 +10,7 @@ use crate::error::{AppendError, TopicPartition};
 use crate::range::ack::{AckSlot, Forks, Issued};
 use crate::range::lane::{Appending, Lane, Layout, Outcomes, Parking};
 use crate::range::primary::{Batch, RangePrimary};
+use crate::range::state::FirstSequence;
 use crate::range::table;
 use crate::types::{LogletId, Offset, Partition, Primary};
 use bytes::Bytes;
@@ -115,7 +116,7 @@ impl Client {
         };
         let large = self.kind.large_first && batch == 0;
         let bytes = Bytes::from_static(if large { &[0; LARGE_BYTES] } else { &[0; BATCH_HEAD_LEN] });
-        Batch { partition: self.kind.partition, head, bytes }
+        Batch { partition: self.kind.partition, head, bytes, first: FirstSequence::Any }
     }
 
     /// The connection is gone: answers that were not told never will be.

@@ -14,6 +14,7 @@ use crate::range::ack::{Ack, AckSlot, Forks, Issued};
 use crate::range::lane::{Appending, Lane, Layout};
 use crate::range::markers::{Marker, TransactionVersion};
 use crate::range::primary::Batch;
+use crate::range::state::FirstSequence;
 use crate::types::{Offset, Partition};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -167,7 +168,8 @@ impl Transactional {
             base_sequence: sent.sequence,
             record_count: 1,
         };
-        Batch { partition: PARTITION, head, bytes: Bytes::from_static(&[0; BATCH_HEAD_LEN]) }
+        let bytes = Bytes::from_static(&[0; BATCH_HEAD_LEN]);
+        Batch { partition: PARTITION, head, bytes, first: FirstSequence::Zero }
     }
 }
 

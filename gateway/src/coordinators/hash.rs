@@ -1,12 +1,13 @@
-//! Which partition of `__groups` keeps a group: Java's `String.hashCode`, absolute, modulo the partition count.
+//! Which partition of an internal topic keeps a group or a transactional id: Java's `String.hashCode`, absolute, modulo the
+//! partition count.
 
-/// Partitions of the internal topic; fixed for ever, since it decides where a group lives.
+/// Partitions of an internal topic; fixed for ever, since it decides where what is kept there lives.
 pub(crate) const PARTITIONS: i32 = 50;
 
-/// The partition of a group.
-pub(crate) fn partition_of(group: &str) -> i32 {
+/// The partition of a group or transactional id.
+pub(crate) fn partition_of(id: &str) -> i32 {
     // Java's Utils.abs: the one value without a positive counterpart becomes 0.
-    java_hash(group).checked_abs().unwrap_or(0) % PARTITIONS
+    java_hash(id).checked_abs().unwrap_or(0) % PARTITIONS
 }
 
 /// `String.hashCode`: over UTF-16 units.
