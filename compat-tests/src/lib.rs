@@ -12,6 +12,7 @@ pub mod http;
 pub mod judge;
 pub mod load;
 pub mod member;
+pub mod once;
 pub mod order;
 pub mod payload;
 pub mod ports;

@@ -82,7 +82,8 @@ impl Programs {
     }
 }
 
-fn python() -> PathBuf {
+/// The interpreter that has confluent-kafka.
+pub(crate) fn python() -> PathBuf {
     installed().join("confluent-kafka/venv/bin/python")
 }
 

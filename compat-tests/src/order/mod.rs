@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+pub(crate) use clients::python;
 pub use clients::{Client, Library, Missing, Programs};
 pub use summary::Summary;
 

@@ -9,6 +9,7 @@ mod clients;
 mod crash;
 mod demo;
 mod full_disk;
+mod once;
 mod order;
 mod page;
 #[cfg(feature = "rdkafka")]

@@ -83,7 +83,8 @@ fn next(entry: &Entry, expected: Option<Producer>) -> Result<Next, Refused> {
     }
     match entry.state {
         State::PrepareCommit | State::PrepareAbort => Err(Refused::Error(TxnError::Concurrent)),
-        // A producer of an older epoch ends nobody's transaction.
+        // A producer of an older epoch ends nobody's transaction. Kafka 4.3 aborts the newer one's before it refuses, and so
+        // fences both; what the older one is told in the end is the same.
         State::Ongoing if expected.is_some_and(|p| p != entry.producer) => fenced,
         State::Ongoing => Err(Refused::Ongoing),
         State::Empty | State::CompleteCommit | State::CompleteAbort => {
