@@ -156,7 +156,16 @@ fn records(bytes: Option<&Bytes>, version: i16) {
             compression: keys.then_some(Compression::Snappy),
         };
         if let Ok((head, stored)) = batch::check(bytes, version, 0, &rules) {
-            assert_eq!(stored.len(), bytes.map_or(0, Bytes::len), "a batch is stored as it came");
+            let sent = bytes.map(|bytes| bytes.as_ref()).unwrap_or_default();
+            let came = BatchHead::parse(sent).filter(|came| came.codec() != head.codec());
+            match came.as_ref().filter(|_| rules.compression.is_some()) {
+                None => assert_eq!(stored.len(), sent.len(), "a batch is stored as it came"),
+                Some(came) => assert_eq!(
+                    inflate(&stored, &head, FRAME_MAX).ok(),
+                    inflate(sent, came, FRAME_MAX).ok(),
+                    "compressed anew, the records are the same"
+                ),
+            }
             assert_eq!(BatchHead::parse(&stored), Some(head), "what is answered is what is stored");
             let crc = crc32c(&[stored.get(CRC_FROM..).unwrap_or_default()]);
             assert_eq!(crc, head.crc, "what is stored has its checksum");
