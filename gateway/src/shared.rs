@@ -90,10 +90,7 @@ impl Shared {
         let sessions = Sessions::new(settings.fetch_sessions_max, settings.fetch_session_idle, seed);
         let metrics = Arc::new(Metrics::new());
         let budget = Budget::new(settings.request_memory_bytes, metrics.clone());
-        let groups = groups::Settings {
-            initial_rebalance_delay_ms: settings.node.group_initial_rebalance_delay_ms.unsigned_abs(),
-            ..groups::Settings::default()
-        };
+        let groups = groups::Settings::of(&settings.node);
         let groups = Arc::new(Groups::new(api.clone(), groups));
         let transactions = transactions::Settings {
             timeout_ms_max: i32::try_from(settings.node.transaction_max_timeout_ms).unwrap_or(i32::MAX),

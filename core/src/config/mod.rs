@@ -1,14 +1,17 @@
 //! Settings: which there are, what they may hold, what they mean. One table per kind of thing that is configured:
-//! [`node`] (a node's own), [`topic`] (a topic's, by the names Kafka's tools use), [`dynamic`] (a node's that are changed
+//! [`node`] (a node's own; those of consumer groups fit together as [`groups`] says), [`topic`] (a topic's, by the names Kafka's tools use), [`dynamic`] (a node's that are changed
 //! while it runs), [`broker`] (a node's as clients see them). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
 
 pub mod broker;
 pub mod dynamic;
+pub mod groups;
 pub mod node;
 pub mod reshard;
 pub mod topic;
 
 mod kind;
+#[cfg(test)]
+mod node_test;
 
 pub use kind::Kind;
 

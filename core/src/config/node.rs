@@ -1,6 +1,7 @@
 //! A node's settings: one row each, from which come the struct, its defaults, parsing and the documentation.
 
-use super::kind::{Kind, drive, flag, one_of};
+use super::groups::{self, ASSIGNORS, MIGRATION_POLICIES, MigrationPolicy};
+use super::kind::{Kind, drive, flag, items, one_of};
 use super::reshard::{MODES, ReshardMode};
 use super::{ConfigError, invalid, nearest};
 use crate::drive::spec::DriveExpr;
@@ -20,6 +21,10 @@ const SIZE_IN_MEMORY: Kind = Kind::Bytes { min: SIZE_MIN, max: 64 * GIB };
 const FRAME: Kind = Kind::Bytes { min: SIZE_MIN, max: i32::MAX as i64 };
 pub(super) const COUNT: Kind = Kind::Int { min: 1, max: 1_000_000 };
 const PERIOD: Kind = Kind::Millis { min: 1, max: i64::MAX };
+
+const GROUP_TIME: Kind = Kind::Millis { min: 1, max: i32::MAX as i64 };
+const ASSIGNMENT_TIME: Kind = Kind::Millis { min: 0, max: i32::MAX as i64 };
+const GROUP_SIZE: Kind = Kind::Int { min: 1, max: i32::MAX };
 
 pub(super) const RATE: Kind = Kind::Long { min: 0, max: i64::MAX };
 pub(super) const RESHARD_BYTES: Kind = Kind::Bytes { min: 0, max: i64::MAX };
@@ -166,6 +171,40 @@ node_config! {
         "A connection without a request for so long is closed.";
     "group.initial.rebalance.delay.ms" group_initial_rebalance_delay_ms: i64 = 500, Kind::Millis { min: 0, max: 10 * MINUTE },
         "How long a new group waits for more members before it assigns partitions.";
+    "group.min.session.timeout.ms" group_min_session_timeout_ms: i64 = 6 * SECOND, GROUP_TIME,
+        "Shortest session timeout that a member of the classic protocol may ask for.";
+    "group.max.session.timeout.ms" group_max_session_timeout_ms: i64 = 30 * MINUTE, GROUP_TIME,
+        "Longest session timeout that a member of the classic protocol may ask for.";
+    "group.max.size" group_max_size: u32 = i32::MAX as u32, GROUP_SIZE,
+        "Most members of a group of the classic protocol.";
+    "group.consumer.session.timeout.ms" group_consumer_session_timeout_ms: i64 = 45 * SECOND, GROUP_TIME,
+        "A member of the consumer protocol that is silent for so long is given up. Groups may say otherwise (consumer.session.timeout.ms).";
+    "group.consumer.min.session.timeout.ms" group_consumer_min_session_timeout_ms: i64 = SECOND, GROUP_TIME,
+        "Least that a group may say.";
+    "group.consumer.max.session.timeout.ms" group_consumer_max_session_timeout_ms: i64 = 30 * MINUTE, GROUP_TIME,
+        "Most that a group may say.";
+    "group.consumer.heartbeat.interval.ms" group_consumer_heartbeat_interval_ms: Option<i64> = None, GROUP_TIME,
+        "How often members of the consumer protocol send heartbeats. Groups may say otherwise (consumer.heartbeat.interval.ms). auto: 5 ms for each member, at least 500 and at most 15000.";
+    "group.consumer.min.heartbeat.interval.ms" group_consumer_min_heartbeat_interval_ms: i64 = 100, GROUP_TIME,
+        "Least that a group may say.";
+    "group.consumer.max.heartbeat.interval.ms" group_consumer_max_heartbeat_interval_ms: i64 = MINUTE, GROUP_TIME,
+        "Most that a group may say.";
+    "group.consumer.assignment.interval.ms" group_consumer_assignment_interval_ms: i64 = 0, ASSIGNMENT_TIME,
+        "Least time between two assignments of a group of the consumer protocol: what changes meanwhile is assigned in one. Groups may say otherwise (consumer.assignment.interval.ms).";
+    "group.consumer.min.assignment.interval.ms" group_consumer_min_assignment_interval_ms: i64 = 0, ASSIGNMENT_TIME,
+        "Least that a group may say.";
+    "group.consumer.max.assignment.interval.ms" group_consumer_max_assignment_interval_ms: i64 = 15 * SECOND, ASSIGNMENT_TIME,
+        "Most that a group may say.";
+    "group.consumer.max.size" group_consumer_max_size: u32 = i32::MAX as u32, GROUP_SIZE,
+        "Most members of a group of the consumer protocol.";
+    "group.consumer.assignors" group_consumer_assignors: Vec<String> = ASSIGNORS.iter().map(|name| (*name).to_owned()).collect(), Kind::List(ASSIGNORS),
+        "Assignors that members of the consumer protocol may ask for; the first is that of groups in which nobody asks.";
+    "group.consumer.migration.policy" group_consumer_migration_policy: MigrationPolicy = MigrationPolicy::Bidirectional, Kind::Choice(MIGRATION_POLICIES),
+        "Whether groups with members change between the classic and the consumer protocol: bidirectional, upgrade (to consumer), downgrade (to classic) or disabled. Empty groups always do.";
+    "offsets.retention.minutes" offsets_retention_minutes: u32 = 7 * 24 * 60, Kind::Int { min: 1, max: i32::MAX },
+        "How long offsets of a group that is empty are kept.";
+    "offset.metadata.max.bytes" offset_metadata_max_bytes: u32 = 4096, Kind::Bytes { min: 0, max: i32::MAX as i64 },
+        "Longest text that may go with a committed offset.";
     "transaction.max.timeout.ms" transaction_max_timeout_ms: i64 = 15 * MINUTE, Kind::Millis { min: 1, max: i32::MAX as i64 },
         "Longest time that a producer may give its transactions; one that takes longer than given is aborted.";
     "transactional.id.expiration.ms" transactional_id_expiration_ms: i64 = 7 * DAY, PERIOD,
@@ -195,7 +234,7 @@ impl NodeConfig {
             let why = format!("journal.bytes ({journal}) must be at least twice extent.bytes ({extent})");
             return Err(ConfigError::Conflict(why));
         }
-        Ok(())
+        groups::check(self)
     }
 
     /// `journal.bytes` on a disk of this size; at least two extents.
@@ -266,6 +305,36 @@ impl Value for ReshardMode {
     }
 }
 
+impl Value for MigrationPolicy {
+    fn read(_: Kind, text: &str) -> Result<MigrationPolicy, String> {
+        let policy = MigrationPolicy::of(text);
+        policy.ok_or_else(|| one_of(text, MIGRATION_POLICIES).err().unwrap_or_default())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A list that names nothing twice and at least one thing.
+impl Value for Vec<String> {
+    fn read(kind: Kind, text: &str) -> Result<Vec<String>, String> {
+        kind.check(text)?;
+        let mut list: Vec<String> = Vec::new();
+        for item in items(text) {
+            if list.iter().any(|named| named == item) {
+                return Err(format!("{item} is named twice"));
+            }
+            list.push(item.to_owned());
+        }
+        if list.is_empty() { Err("The list is empty".to_owned()) } else { Ok(list) }
+    }
+
+    fn show(&self) -> String {
+        self.join(",")
+    }
+}
+
 impl Value for DriveExpr {
     fn read(_: Kind, text: &str) -> Result<DriveExpr, String> {
         drive(text)
@@ -287,85 +356,5 @@ impl<T: Value> Value for Option<T> {
 
     fn show(&self) -> String {
         self.as_ref().map_or_else(|| "auto".to_owned(), Value::show)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn every_default_is_a_value_that_the_setting_takes() {
-        for key in NODE_KEYS {
-            let mut config = NodeConfig::default();
-            config.set(key.name, &key.default()).unwrap();
-            assert_eq!(config, NodeConfig::default(), "{}", key.name);
-            assert!(key.doc.ends_with('.'), "{}", key.name);
-        }
-        let names: BTreeSet<&str> = NODE_KEYS.iter().map(|key| key.name).collect();
-        assert_eq!(names.len(), NODE_KEYS.len());
-        NodeConfig::default().check().unwrap();
-    }
-
-    #[test]
-    fn all_sizes_go_down_to_64_kib() {
-        let sizes = NODE_KEYS.iter().filter(|key| key.name.ends_with(".bytes"));
-        for key in sizes {
-            NodeConfig::default().set(key.name, "64KiB").unwrap();
-        }
-    }
-
-    #[test]
-    fn values_are_read_with_units_and_shown_without() {
-        let mut config = NodeConfig::default();
-        config.set("extent.bytes", "1MiB").unwrap();
-        config.set("retention.ms", "2d").unwrap();
-        config.set("journal.bytes", "16 MiB").unwrap();
-        config.set("drive", "striped(2, disk)").unwrap();
-        let shown = |name| find(name).unwrap().value(&config);
-        assert_eq!(shown("extent.bytes"), "1048576");
-        assert_eq!(shown("retention.ms"), "172800000");
-        assert_eq!(shown("journal.bytes"), "16777216");
-        assert_eq!(config.journal_bytes_of(0), 16 << 20);
-        assert!(matches!(config.drive, DriveExpr::Striped { .. }));
-        assert_eq!(find("extent.bytes").unwrap().variable(), "RANGEWAY_EXTENT__BYTES");
-    }
-
-    #[test]
-    fn what_is_wrong_is_said() {
-        let mut config = NodeConfig::default();
-        let mut error = |name, value| config.set(name, value).unwrap_err().to_string();
-        assert_eq!(
-            error("extend.bytes", "1"),
-            "Unknown node config name: extend.bytes; did you mean extent.bytes?"
-        );
-        assert_eq!(error("nonsense", "1"), "Unknown node config name: nonsense");
-        assert_eq!(
-            error("extent.bytes", "1"),
-            "Invalid value 1 for configuration extent.bytes: Value must be at least 65536"
-        );
-        assert!(error("disk.reserve.bytes", "much").ends_with("(KiB, MiB, GiB, TiB), or auto"));
-        assert!(error("drive", "floppy").starts_with("Invalid value floppy for configuration drive: "));
-        assert_eq!(config, NodeConfig::default());
-    }
-
-    #[test]
-    fn settings_that_contradict_each_other_are_named() {
-        let mut config = NodeConfig::default();
-        config.set("journal.bytes", "1MiB").unwrap();
-        assert!(config.check().unwrap_err().to_string().contains("extent.bytes (67108864)"));
-        let mut config = NodeConfig::default();
-        config.set("request.max.bytes", "1MiB").unwrap();
-        assert!(config.check().unwrap_err().to_string().contains("message.max.bytes (1048588)"));
-    }
-
-    #[test]
-    fn auto_follows_the_machine_within_bounds() {
-        let config = NodeConfig::default();
-        assert_eq!(config.journal_bytes_of(1 << 40), 4 << 30);
-        assert_eq!(config.journal_bytes_of(1 << 20), 128 << 20, "two extents at least");
-        assert_eq!(config.disk_reserve_bytes_of(1 << 30), 256 << 20);
-        assert_eq!(config.disk_reserve_bytes_of(100 << 40), 2 << 40);
     }
 }

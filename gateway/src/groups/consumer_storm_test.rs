@@ -8,9 +8,9 @@ use super::ask::*;
 use super::consumer::Beat;
 use super::consumer::image::{ConsumerState, Partitions, by_topic, contains, flat};
 use super::consumer_test::{beat, joining, subscribing};
-use super::coordinator::Settings;
 use super::coordinator_rig::{Rig, info, topics_at};
 use super::record::{MemberInfo, Phase};
+use super::settings::Settings;
 use super::subscription;
 use proptest::prelude::*;
 use rangeway_core::replicated::Ticket;
@@ -112,8 +112,9 @@ struct Storm {
 }
 
 impl Storm {
-    fn new(protocols: [bool; CLIENTS], statics: usize, cooperative: bool) -> Storm {
-        let settings = Settings { initial_rebalance_delay_ms: 200, ..Settings::default() };
+    fn new(protocols: [bool; CLIENTS], statics: usize, cooperative: bool, interval_ms: i32) -> Storm {
+        let mut settings = Settings { initial_rebalance_delay_ms: 200, ..Settings::default() };
+        settings.consumer_assignment_ms.default = Some(interval_ms);
         let clients = protocols.iter().enumerate().map(|(n, consumer)| Client {
             protocol: if *consumer { Protocol::Consumer } else { Protocol::Classic },
             instance: (n < statics).then(|| format!("i{n}")),
@@ -622,9 +623,10 @@ proptest! {
         protocols in proptest::array::uniform5(any::<bool>()),
         statics in 0..=CLIENTS,
         cooperative in any::<bool>(),
+        interval_ms in prop_oneof![Just(0), Just(1_000), Just(7_000)],
         steps in proptest::collection::vec(step(), 1..150),
     ) {
-        let mut storm = Storm::new(protocols, statics, cooperative);
+        let mut storm = Storm::new(protocols, statics, cooperative, interval_ms);
         for step in steps {
             storm.run(step);
             storm.check_committed();

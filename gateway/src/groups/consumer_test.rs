@@ -3,10 +3,10 @@
 use super::ask::*;
 use super::consumer::image::{ConsumerImage, Partitions, by_topic};
 use super::consumer::{Beat, BeatRefused, Beaten};
-use super::coordinator::Settings;
 use super::coordinator_rig::{Rig, blob, info, topic, topics_at};
 use super::pending::PendingCommit;
 use super::record::{Blob, MemberInfo};
+use super::settings::Settings;
 use super::subscription;
 
 pub(super) fn parts(of: &[(u8, i32)]) -> Partitions {
@@ -14,7 +14,7 @@ pub(super) fn parts(of: &[(u8, i32)]) -> Partitions {
 }
 
 /// Partitions of topic 1.
-fn of(partitions: &[i32]) -> Partitions {
+pub(super) fn of(partitions: &[i32]) -> Partitions {
     by_topic(partitions.iter().map(|p| (topic(1), *p)))
 }
 
@@ -48,17 +48,17 @@ pub(super) fn joining(id: &str, topics: &[&str]) -> Beat {
     }
 }
 
-fn owning(id: &str, epoch: i32, owned: &[i32]) -> Beat {
+pub(super) fn owning(id: &str, epoch: i32, owned: &[i32]) -> Beat {
     Beat { owned: Some(of(owned)), ..beat(id, epoch) }
 }
 
-fn with_instance(beat: Beat, instance: &str) -> Beat {
+pub(super) fn with_instance(beat: Beat, instance: &str) -> Beat {
     Beat { instance_id: Some(instance.into()), ..beat }
 }
 
 impl Rig {
     /// One topic `t` of three partitions.
-    fn three() -> Rig {
+    pub(super) fn three() -> Rig {
         let mut rig = Rig::quick();
         rig.catalog = topics_at(1, &[(1, "t", 3, &[0])]);
         rig
@@ -71,12 +71,12 @@ impl Rig {
         }
     }
 
-    fn beaten(&mut self, beat: Beat) -> (i32, Option<Partitions>) {
+    pub(super) fn beaten(&mut self, beat: Beat) -> (i32, Option<Partitions>) {
         let beaten = self.beat(beat).expect("accepted");
         (beaten.epoch, beaten.assignment)
     }
 
-    fn code(&mut self, beat: Beat) -> i16 {
+    pub(super) fn code(&mut self, beat: Beat) -> i16 {
         self.beat(beat).map_or_else(|refused| refused.error.code(), |_| 0)
     }
 
@@ -84,7 +84,7 @@ impl Rig {
         &self.machine.consumers.groups["g"]
     }
 
-    fn consumer_state(&self) -> &'static str {
+    pub(super) fn consumer_state(&self) -> &'static str {
         self.image().state().name()
     }
 
@@ -203,8 +203,20 @@ fn static_members_keep_their_partitions_while_they_are_away() {
     let mut rig = Rig::three();
     let join = |id| with_instance(joining(id, &["t"]), "i");
     assert_eq!(rig.beaten(join("a")), (1, Some(of(&[0, 1, 2]))));
-    assert_eq!(rig.code(join("b")), 111, "it is in use");
-    assert_eq!(rig.code(with_instance(beat("b", 1), "i")), 82);
+    for id in ["a", "b"] {
+        let refused = rig.beat(join(id)).expect_err("it is in use, whoever asks");
+        assert_eq!(refused.error.code(), 111);
+        let why = format!(
+            "Static member {id} with instance id i cannot join the group because the instance id is owned by a member."
+        );
+        assert_eq!(refused.why, why);
+    }
+    assert_eq!(rig.beaten(with_instance(beat("a", 1), "i")), (1, None), "it goes on as it was");
+    let fenced = rig.beat(with_instance(beat("b", 1), "i")).expect_err("another's");
+    assert_eq!(
+        (fenced.error.code(), fenced.why.as_str()),
+        (82, "Static member b with instance id i was fenced by member a.")
+    );
     assert_eq!(rig.beaten(with_instance(beat("a", -2), "i")), (-2, None));
     assert_eq!(rig.code(with_instance(beat("a", 1), "i")), 110, "it is away");
     rig.advance(20_000);
@@ -381,36 +393,6 @@ fn offsets_expire_once_nobody_reads_their_topic() {
     assert!(rig.machine.stored.is_empty() && rig.machine.consumers.groups.is_empty());
 }
 
-#[test]
-fn configs_of_a_group_hold_at_once_and_outlive_it() {
-    let mut rig = Rig::three();
-    let configure = |rig: &mut Rig, name: &str, value: Option<&str>| {
-        let changes = vec![(name.to_owned(), value.map(str::to_owned))];
-        match rig.ask(Ask::Configure { group: "g".into(), changes, validate_only: false }) {
-            Answer::Configure(answer) => answer.is_ok(),
-            other => panic!("{other:?}"),
-        }
-    };
-    assert!(configure(&mut rig, "consumer.session.timeout.ms", Some("6000")));
-    assert!(configure(&mut rig, "consumer.heartbeat.interval.ms", Some("700")));
-    for (name, value) in
-        [("consumer.session.timeout.ms", "x"), ("consumer.session.timeout.ms", "-1"), ("no", "1")]
-    {
-        assert!(!configure(&mut rig, name, Some(value)), "{name} {value}");
-    }
-    let joined = rig.beat(joining("a", &["t"])).expect("joined");
-    assert_eq!(joined.heartbeat_interval_ms, 700);
-    rig.advance(6_000);
-    assert_eq!(rig.consumer_state(), "Empty");
-    assert_eq!(rig.ask(Ask::Delete { group: "g".into() }), Answer::Delete(Ok(())));
-    rig.restart();
-    let Answer::Configs(configs) = rig.ask(Ask::Configs { group: "g".into() }) else { panic!() };
-    assert_eq!(configs.len(), 2);
-    assert!(configure(&mut rig, "consumer.heartbeat.interval.ms", None));
-    let joined = rig.beat(joining("a", &["t"])).expect("joined");
-    assert_eq!(joined.heartbeat_interval_ms, 500);
-}
-
 /// A subscription as cooperative clients send it.
 pub(super) fn subscribing(topics: &[&str], owned: &[(String, Vec<i32>)]) -> Blob {
     let mut bytes = vec![0, 1];
@@ -443,14 +425,14 @@ pub(super) fn classic_join(id: &str, owned: &[i32]) -> Join {
 }
 
 impl Rig {
-    fn join_classic(&mut self, join: Join) -> Result<Joined, JoinRefused> {
+    pub(super) fn join_classic(&mut self, join: Join) -> Result<Joined, JoinRefused> {
         match self.ask(Ask::Join(join)) {
             Answer::Join(answer) => answer,
             other => panic!("{other:?}"),
         }
     }
 
-    fn sync_classic(&mut self, id: &str, generation: i32) -> Result<Vec<i32>, GroupError> {
+    pub(super) fn sync_classic(&mut self, id: &str, generation: i32) -> Result<Vec<i32>, GroupError> {
         let caller = Caller { group: "g".into(), member_id: id.into(), instance_id: None, generation };
         let sync = Sync { caller, protocol_type: None, protocol: None, assignments: vec![] };
         match self.ask(Ask::Sync(sync)) {
@@ -462,7 +444,7 @@ impl Rig {
         }
     }
 
-    fn heartbeat_classic(&mut self, id: &str, generation: i32) -> Result<(), GroupError> {
+    pub(super) fn heartbeat_classic(&mut self, id: &str, generation: i32) -> Result<(), GroupError> {
         let caller = Caller { group: "g".into(), member_id: id.into(), instance_id: None, generation };
         match self.ask(Ask::Heartbeat(caller)) {
             Answer::Heartbeat(answer) => answer,
@@ -471,7 +453,7 @@ impl Rig {
     }
 
     /// A classic group of one, which has all of topic `t`.
-    fn classic_of_one(&mut self) -> Joined {
+    pub(super) fn classic_of_one(&mut self) -> Joined {
         let joined = self.join_classic(classic_join("", &[])).expect("joined");
         let all = subscription::encode_assignment(1, &[("t".to_owned(), vec![0, 1, 2])]);
         let caller = Caller {

@@ -21,6 +21,7 @@ use super::image::Image;
 use super::live::Live;
 use super::pending::Pending;
 use super::record::{self, GroupImage, Phase, Record, Stored};
+use super::settings::Settings;
 use rangeway_core::api::Catalog;
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
 use rangeway_core::types::TopicId;
@@ -29,43 +30,6 @@ use std::sync::Arc;
 
 /// A member that never joined before is given up after so long in a join, ms: its client may be gone.
 pub(super) const NEW_MEMBER_JOIN_MS: u64 = 300_000;
-
-/// Limits and times of groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// `group.min.session.timeout.ms`.
-    pub session_timeout_ms_min: i32,
-    /// `group.max.session.timeout.ms`.
-    pub session_timeout_ms_max: i32,
-    /// `group.initial.rebalance.delay.ms`: how long an empty group waits for further members.
-    pub initial_rebalance_delay_ms: u64,
-    /// `group.max.size`.
-    pub members_max: usize,
-    /// `group.consumer.max.size`.
-    pub consumer_members_max: usize,
-    /// `offset.metadata.max.bytes`.
-    pub metadata_bytes_max: usize,
-    /// `offsets.retention.minutes`, in ms.
-    pub offsets_retention_ms: i64,
-    /// How long a topic must be absent from the catalog before its offsets are dropped, ms. They are invisible at
-    /// once; the wait covers a catalog that lags behind the commit of an offset.
-    pub absent_topic_grace_ms: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            session_timeout_ms_min: 6_000,
-            session_timeout_ms_max: 1_800_000,
-            initial_rebalance_delay_ms: 500,
-            members_max: i32::MAX as usize,
-            consumer_members_max: i32::MAX as usize,
-            metadata_bytes_max: 4096,
-            offsets_retention_ms: 7 * 24 * 3600 * 1000,
-            absent_topic_grace_ms: 300_000,
-        }
-    }
-}
 
 /// All groups of one partition.
 #[derive(Debug)]

@@ -2,8 +2,9 @@
 
 use super::ask::*;
 use super::consumer::image::{ConsumerImage, Consumers, flat};
-use super::coordinator::{Coordinator, Settings};
+use super::coordinator::Coordinator;
 use super::record::{Blob, Key, MemberInfo, Phase, Record, apply};
+use super::settings::Settings;
 use bytes::Bytes;
 use rangeway_core::api::{Catalog, RangeView, TopicView};
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
@@ -15,7 +16,7 @@ use uuid::Uuid;
 /// A coordinator, a twin that only replays its records, and time.
 pub(super) struct Rig {
     pub(super) machine: Coordinator,
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) records: Vec<Record>,
     twin: BTreeMap<String, super::record::Stored>,
     twin_consumers: Consumers,

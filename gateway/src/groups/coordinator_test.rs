@@ -1,9 +1,9 @@
 //! The classic protocol's rules, one scenario each, on the pure machine.
 
 use super::ask::*;
-use super::coordinator::Settings;
 use super::coordinator_rig::*;
 use super::record::{Blob, MemberInfo};
+use super::settings::Settings;
 
 #[test]
 fn a_member_alone_gets_generation_one_and_everything() {

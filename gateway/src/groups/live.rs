@@ -26,6 +26,8 @@ pub(super) struct Live {
     pub(super) consumers: BTreeMap<String, Session>,
     /// Version of the catalog that a consumer group's subscriptions were last looked up in.
     pub(super) catalog_seen: Option<u64>,
+    /// Consumer protocol: when the newest target was made, monotonic ms.
+    pub(super) targeted_at: Option<u64>,
     pub(super) joined: u64,
     /// When it is looked at, as the coordinator's index has it.
     pub(super) wake: Option<u64>,

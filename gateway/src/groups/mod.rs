@@ -15,9 +15,12 @@ mod offsets;
 mod pending;
 mod record;
 mod service;
+mod settings;
 mod subscription;
 mod sync;
 
+#[cfg(test)]
+mod consumer_config_test;
 #[cfg(test)]
 mod consumer_storm_test;
 #[cfg(test)]
@@ -47,8 +50,8 @@ pub(crate) use consumer::{
     Beat, BeatRefused, Beaten, CONFIG_KEYS, Change, ConfigError, ConfigKey, DescribedConsumer,
     DescribedConsumers, NamedPartitions, Partitions, by_topic,
 };
-pub use coordinator::Settings;
 pub(crate) use pending::{Ended, PendingCommit};
 pub(crate) use record::{Blob, Key, MemberInfo, Position};
 pub(crate) use service::leader_of;
 pub use service::{Groups, TOPIC};
+pub use settings::{Settings, Time};

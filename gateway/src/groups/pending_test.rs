@@ -1,10 +1,11 @@
 //! Offsets within transactions, on the pure machine.
 
 use super::ask::*;
-use super::coordinator::{Coordinator, Settings};
+use super::coordinator::Coordinator;
 use super::image::Image;
 use super::pending::{Ended, PendingCommit};
 use super::record::{Key, Record};
+use super::settings::Settings;
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
 use rangeway_core::types::TopicId;
 use std::collections::BTreeMap;

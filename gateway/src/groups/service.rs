@@ -8,9 +8,10 @@ use super::ask::{
     Listed, Sync, Synced,
 };
 use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
-use super::coordinator::{Coordinator, Settings};
+use super::coordinator::Coordinator;
 use super::pending::{Ended, PendingCommit};
 use super::record::{Key, Position};
+use super::settings::Settings;
 use crate::coordinators::{self, Coordinators, Kind, partition_of};
 use rangeway_core::api::{Api, Catalog};
 use rangeway_core::error::TopicPartition;

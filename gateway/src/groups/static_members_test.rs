@@ -1,9 +1,9 @@
 //! Static members (KIP-345): they return without a rebalance, and one of two with one name is fenced.
 
 use super::ask::*;
-use super::coordinator::Settings;
 use super::coordinator_rig::*;
 use super::record::MemberInfo;
+use super::settings::Settings;
 
 #[test]
 fn a_static_member_returns_without_a_rebalance_and_fences_its_old_self() {

@@ -1,9 +1,9 @@
 //! Many simulated clients, restarts and time against the invariants of a group.
 
 use super::ask::*;
-use super::coordinator::Settings;
 use super::coordinator_rig::{Rig, blob, info};
 use super::record::{Blob, MemberInfo};
+use super::settings::Settings;
 use proptest::prelude::*;
 use rangeway_core::replicated::Ticket;
 use rangeway_core::types::TopicId;

@@ -3,16 +3,18 @@
 
 use super::configs::{Refused, Shown, no_duplicates};
 use super::{Context, Operation, Resource};
-use crate::groups::{CONFIG_KEYS, Change, ConfigError, ConfigKey};
+use crate::groups::{CONFIG_KEYS, Change, ConfigError, ConfigKey, Settings};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsSynonym,
 };
 use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
 use kafka_protocol::protocol::StrBytes;
+use rangeway_core::config::node::{self, NodeConfig};
 use std::collections::BTreeMap;
 
 /// Where a value comes from, in Kafka's numbers.
+const SOURCE_STATIC_BROKER: i8 = 4;
 const SOURCE_DEFAULT: i8 = 5;
 const SOURCE_GROUP: i8 = 8;
 /// Type of a value: a whole number.
@@ -33,23 +35,47 @@ pub(super) async fn describe(
         return Err((ResponseError::GroupAuthorizationFailed, "not allowed to see configs".to_owned()));
     }
     let set = context.shared.groups.configs(group.to_owned()).await.map_err(|e| refused(e.into()))?;
-    Ok(CONFIG_KEYS.iter().map(|key| row(key, &set, shown)).collect())
+    let node = &context.shared.settings.node;
+    let at = Beneath { settings: &Settings::of(node), node };
+    Ok(CONFIG_KEYS.iter().map(|key| row(key, &set, at, shown)).collect())
 }
 
-fn row(key: &ConfigKey, set: &BTreeMap<String, String>, shown: Shown) -> DescribeConfigsResourceResult {
+/// What holds where a group says nothing.
+#[derive(Clone, Copy)]
+struct Beneath<'a> {
+    settings: &'a Settings,
+    node: &'a NodeConfig,
+}
+
+impl Beneath<'_> {
+    /// Whether the operator set it.
+    fn source(self, key: &ConfigKey) -> i8 {
+        let is_default = node::find(key.node).is_none_or(|node| node.value(self.node) == node.default());
+        if is_default { SOURCE_DEFAULT } else { SOURCE_STATIC_BROKER }
+    }
+}
+
+fn row(
+    key: &ConfigKey,
+    set: &BTreeMap<String, String>,
+    beneath: Beneath<'_>,
+    shown: Shown,
+) -> DescribeConfigsResourceResult {
     let own = set.get(key.name).cloned();
-    let source = if own.is_some() { SOURCE_GROUP } else { SOURCE_DEFAULT };
-    let synonym = |value: String, source| {
+    let default = key.default(beneath.settings).to_string();
+    let default_source = beneath.source(key);
+    let source = if own.is_some() { SOURCE_GROUP } else { default_source };
+    let synonym = |name: &'static str, value: String, source| {
         DescribeConfigsSynonym::default()
-            .with_name(StrBytes::from_static_str(key.name))
+            .with_name(StrBytes::from_static_str(name))
             .with_value(Some(StrBytes::from_string(value)))
             .with_source(source)
     };
-    let synonyms = own.clone().map(|value| synonym(value, SOURCE_GROUP));
-    let synonyms = synonyms.into_iter().chain([synonym(key.default.to_string(), SOURCE_DEFAULT)]);
+    let synonyms = own.clone().map(|value| synonym(key.name, value, SOURCE_GROUP));
+    let synonyms = synonyms.into_iter().chain([synonym(key.node, default.clone(), default_source)]);
     DescribeConfigsResourceResult::default()
         .with_name(StrBytes::from_static_str(key.name))
-        .with_value(Some(StrBytes::from_string(own.unwrap_or_else(|| key.default.to_string()))))
+        .with_value(Some(StrBytes::from_string(own.unwrap_or(default))))
         .with_read_only(false)
         .with_config_source(source)
         .with_is_sensitive(false)
@@ -99,7 +125,9 @@ fn changes(asked: &[AlterableConfig]) -> Result<Vec<Change>, Refused> {
 
 fn refused(error: ConfigError) -> Refused {
     let code = match &error {
-        ConfigError::Unknown(_) | ConfigError::Invalid { .. } => ResponseError::InvalidConfig,
+        ConfigError::Unknown(_) | ConfigError::Invalid { .. } | ConfigError::Conflict { .. } => {
+            ResponseError::InvalidConfig
+        }
         ConfigError::Group(error) => {
             ResponseError::try_from_code(error.code()).unwrap_or(ResponseError::UnknownServerError)
         }
@@ -137,11 +165,28 @@ mod tests {
     #[test]
     fn a_row_says_where_its_value_comes_from() {
         let shown = Shown { synonyms: true, documentation: true };
-        let key = &CONFIG_KEYS[0];
-        let default = row(key, &BTreeMap::new(), shown);
-        assert_eq!((default.config_source, default.synonyms.len()), (SOURCE_DEFAULT, 1));
-        let set = row(key, &BTreeMap::from([(key.name.to_owned(), "700".to_owned())]), shown);
-        assert_eq!((set.config_source, set.synonyms.len()), (SOURCE_GROUP, 2));
-        assert_eq!(set.value.as_deref(), Some("700"));
+        let key =
+            CONFIG_KEYS.iter().find(|key| key.name == "consumer.session.timeout.ms").expect("it is there");
+        let shown_with = |node: &NodeConfig, set: &[(&str, &str)]| {
+            let settings = Settings::of(node);
+            let set = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let row = row(key, &set.collect(), Beneath { settings: &settings, node }, shown);
+            let synonyms = row
+                .synonyms
+                .iter()
+                .map(|s| format!("{} {} {}", s.source, s.name, s.value.as_deref().unwrap_or("")));
+            (row.config_source, row.value.map(|value| value.to_string()), synonyms.collect::<Vec<_>>())
+        };
+        let mut node = NodeConfig::default();
+        let beneath = "5 group.consumer.session.timeout.ms 45000".to_owned();
+        assert_eq!(shown_with(&node, &[]), (SOURCE_DEFAULT, Some("45000".into()), vec![beneath.clone()]));
+        let own = "8 consumer.session.timeout.ms 7000".to_owned();
+        assert_eq!(
+            shown_with(&node, &[(key.name, "7000")]),
+            (SOURCE_GROUP, Some("7000".into()), vec![own, beneath])
+        );
+        node.set(key.node, "50s").expect("a known key");
+        let beneath = "4 group.consumer.session.timeout.ms 50000".to_owned();
+        assert_eq!(shown_with(&node, &[]), (SOURCE_STATIC_BROKER, Some("50000".into()), vec![beneath]));
     }
 }

@@ -285,6 +285,12 @@ fn configs_of_groups_are_shown_and_changed() {
         const SESSION: &str = "consumer.session.timeout.ms";
         let group = (GROUP, "configured");
         assert_eq!(shown(&mut c, group, SESSION).await.0, "45000");
+        for (name, value) in
+            [("consumer.assignment.interval.ms", "0"), ("consumer.heartbeat.interval.ms", "500")]
+        {
+            assert_eq!(shown(&mut c, group, name).await.0, value, "{name}");
+        }
+        assert_eq!(alter(&mut c, group, SESSION, SET, Some("999")).await.0, 40, "below the node's least");
         assert_eq!(alter(&mut c, group, SESSION, SET, Some("6000")).await.0, 0);
         let (value, source, _) = shown(&mut c, group, SESSION).await;
         assert_eq!((value.as_str(), source), ("6000", 8));

@@ -136,7 +136,8 @@ impl Turn<'_> {
         if differs(&sync.protocol_type, PROTOCOL_TYPE) || differs(&sync.protocol, protocol) {
             return Err(GroupError::InconsistentProtocol);
         }
-        let behind = image.epoch > member.current.epoch && member.current.state != Step::Unrevoked;
+        let behind =
+            self.epoch_to_reach(image) > member.current.epoch && member.current.state != Step::Unrevoked;
         let catalog = &self.coordinator.catalog;
         let version = subscription::version(&metadata.0);
         let synced = Synced {
@@ -163,7 +164,7 @@ impl Turn<'_> {
             let missing = flat(&member.target).filter(|partition| !contains(&current.assigned, *partition));
             !missing.into_iter().any(|partition| held.contains(&partition))
         };
-        let joins_again = current.epoch < image.epoch
+        let joins_again = current.epoch < self.epoch_to_reach(image)
             || current.state == Step::Unrevoked
             || (current.state == Step::Unreleased && is_free());
         self.heard(&caller.member_id);

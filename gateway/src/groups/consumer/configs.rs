@@ -3,6 +3,7 @@
 use super::super::ask::GroupError;
 use super::super::coordinator::{Coordinator, Turn};
 use super::super::record::Record;
+use super::super::settings::{Settings, Time};
 use std::collections::BTreeMap;
 
 /// `consumer.heartbeat.interval.ms` where nobody says otherwise: so much for each member, at least
@@ -12,36 +13,55 @@ const HEARTBEAT_MS_MIN: i32 = 500;
 const HEARTBEAT_MS_MAX: i32 = 15_000;
 
 /// One config of a group: a number of ms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ConfigKey {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Smallest value.
-    pub(crate) min: i32,
-    /// Largest value.
-    pub(crate) max: i32,
-    /// The value where none is set.
-    pub(crate) default: i32,
+    /// The node's setting that holds where the group has none.
+    pub(crate) node: &'static str,
+    /// The node's settings of its least and greatest value.
+    bounds: [&'static str; 2],
+    /// Least value at all.
+    least: i32,
+    time: fn(&Settings) -> Time,
     /// What it does.
     pub(crate) doc: &'static str,
 }
 
+impl ConfigKey {
+    /// The value where none is set, in a group without members.
+    pub(crate) fn default(&self, settings: &Settings) -> i32 {
+        (self.time)(settings).default.unwrap_or(HEARTBEAT_MS_MIN)
+    }
+}
+
 /// All configs of groups.
-pub(crate) const KEYS: &[ConfigKey] = &[HEARTBEAT, SESSION];
+pub(crate) const KEYS: &[ConfigKey] = &[ASSIGNMENT, HEARTBEAT, SESSION];
+
+const ASSIGNMENT: ConfigKey = ConfigKey {
+    name: "consumer.assignment.interval.ms",
+    node: "group.consumer.assignment.interval.ms",
+    bounds: ["group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"],
+    least: 0,
+    time: |settings| settings.consumer_assignment_ms,
+    doc: "Least time between two assignments of a group of the consumer protocol: what changes meanwhile is assigned in one.",
+};
 
 const HEARTBEAT: ConfigKey = ConfigKey {
     name: "consumer.heartbeat.interval.ms",
-    min: 100,
-    max: 60_000,
-    default: HEARTBEAT_MS_MIN,
-    doc: "How often members of the consumer protocol send heartbeats. Where it is not set it grows with the group: 5 ms for each member, at least 500.",
+    node: "group.consumer.heartbeat.interval.ms",
+    bounds: ["group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"],
+    least: 1,
+    time: |settings| settings.consumer_heartbeat_ms,
+    doc: "How often members of the consumer protocol send heartbeats. Where nobody sets it it grows with the group: 5 ms for each member, at least 500.",
 };
 
 const SESSION: ConfigKey = ConfigKey {
     name: "consumer.session.timeout.ms",
-    min: 1_000,
-    max: 1_800_000,
-    default: 45_000,
+    node: "group.consumer.session.timeout.ms",
+    bounds: ["group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"],
+    least: 1,
+    time: |settings| settings.consumer_session_ms,
     doc: "A member of the consumer protocol that is silent for so long is given up.",
 };
 
@@ -49,10 +69,10 @@ const SESSION: ConfigKey = ConfigKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// There is no such config.
-    #[error("unknown group config name: {0}")]
+    #[error("Unknown group config name: {0}")]
     Unknown(String),
     /// The value is none that it may have.
-    #[error("invalid value {value} for configuration {name}: {why}")]
+    #[error("Invalid value {value} for configuration {name}: {why}")]
     Invalid {
         /// The config.
         name: &'static str,
@@ -60,6 +80,16 @@ pub(crate) enum ConfigError {
         value: String,
         /// What it may be.
         why: String,
+    },
+    /// It would be beyond what a setting of the node or another config of the group allows.
+    #[error("{name} must be {than} {other}")]
+    Conflict {
+        /// The config.
+        name: &'static str,
+        /// How it must be to the other.
+        than: &'static str,
+        /// The other.
+        other: &'static str,
     },
     /// The coordinator cannot be asked.
     #[error("{0}")]
@@ -74,11 +104,34 @@ fn check(changes: &[Change]) -> Result<(), ConfigError> {
         let key = KEYS.iter().find(|key| key.name == name);
         let key = key.ok_or_else(|| ConfigError::Unknown(name.clone()))?;
         let Some(value) = value else { continue };
-        let invalid = |why: String| ConfigError::Invalid { name: key.name, value: value.clone(), why };
-        let number: i32 = value.trim().parse().map_err(|_| invalid("not a number of type INT".to_owned()))?;
-        if !(key.min..=key.max).contains(&number) {
-            return Err(invalid(format!("value must be {} to {} ms", key.min, key.max)));
+        let invalid =
+            |why: &str| ConfigError::Invalid { name: key.name, value: value.clone(), why: why.to_owned() };
+        let number: i32 = value.trim().parse().map_err(|_| invalid("Not a number of type INT"))?;
+        if number < key.least {
+            return Err(invalid(&format!("Value must be at least {}", key.least)));
         }
+    }
+    Ok(())
+}
+
+/// Whether a group's configs are within the node's bounds and fit together.
+fn check_bounds(configs: &BTreeMap<String, String>, settings: &Settings) -> Result<(), ConfigError> {
+    let value = |key: &ConfigKey| configs.get(key.name).and_then(|value| value.parse::<i32>().ok());
+    for key in KEYS {
+        let Some(value) = value(key) else { continue };
+        let (Time { min, max, .. }, [least, most]) = ((key.time)(settings), key.bounds);
+        let conflict = |than, other| Err(ConfigError::Conflict { name: key.name, than, other });
+        if value < min {
+            return conflict("greater than or equal to", least);
+        }
+        if value > max {
+            return conflict("less than or equal to", most);
+        }
+    }
+    let of = |key: &ConfigKey| value(key).unwrap_or_else(|| key.default(settings));
+    if of(&SESSION) <= of(&HEARTBEAT) {
+        let (name, other) = (SESSION.name, HEARTBEAT.name);
+        return Err(ConfigError::Conflict { name, than: "greater than", other });
     }
     Ok(())
 }
@@ -102,6 +155,7 @@ impl Turn<'_> {
                 None => configs.remove(name),
             };
         }
+        check_bounds(&configs, &self.coordinator.settings)?;
         if configs != before && !validate_only {
             let group = self.group.to_owned();
             self.emit(Record::Configured { group, configs });
@@ -116,19 +170,32 @@ impl Coordinator {
         self.consumers.configs.get(group).cloned().unwrap_or_default()
     }
 
+    /// What a group says; the node's bounds may have changed since.
     fn config(&self, group: &str, key: ConfigKey) -> Option<i32> {
-        self.consumers.configs.get(group)?.get(key.name)?.parse().ok()
+        let Time { min, max, default } = (key.time)(&self.settings);
+        let own = self.consumers.configs.get(group).and_then(|configs| configs.get(key.name));
+        own.and_then(|value| value.parse().ok()).map(|value: i32| value.max(min).min(max)).or(default)
     }
 
     /// After how much silence a member is given up, ms.
     pub(in super::super) fn consumer_session_ms(&self, group: &str) -> u64 {
-        u64::from(self.config(group, SESSION).unwrap_or(SESSION.default).unsigned_abs())
+        let session_ms = self.config(group, SESSION).unwrap_or(i32::MAX);
+        u64::from(session_ms.unsigned_abs())
+    }
+
+    /// Least time between two targets, ms.
+    pub(super) fn consumer_assignment_ms(&self, group: &str) -> u64 {
+        self.config(group, ASSIGNMENT).map_or(0, |ms| u64::from(ms.unsigned_abs()))
     }
 
     /// How often members shall be heard, ms.
     pub(super) fn consumer_heartbeat_ms(&self, group: &str) -> i32 {
-        let members = self.consumers.groups.get(group).map_or(0, |image| image.members.len());
-        let of_size = i32::try_from(members).unwrap_or(i32::MAX).saturating_mul(HEARTBEAT_MS_PER_MEMBER);
-        self.config(group, HEARTBEAT).unwrap_or(of_size.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX))
+        let of_size = || {
+            let members = self.consumers.groups.get(group).map_or(0, |image| image.members.len());
+            let of_size = i32::try_from(members).unwrap_or(i32::MAX).saturating_mul(HEARTBEAT_MS_PER_MEMBER);
+            let Time { min, max, .. } = self.settings.consumer_heartbeat_ms;
+            of_size.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX).max(min).min(max)
+        };
+        self.config(group, HEARTBEAT).unwrap_or_else(of_size)
     }
 }

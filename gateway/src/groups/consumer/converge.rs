@@ -48,12 +48,29 @@ impl Turn<'_> {
         }
     }
 
-    /// A new target, if there is a new epoch.
+    /// Whether the next target has to wait for the assignment interval: members, subscriptions and topics that change
+    /// meanwhile come into one.
+    fn is_deferred(&self) -> bool {
+        let live = self.coordinator.live.get(self.group);
+        let made = live.and_then(|live| live.targeted_at);
+        made.is_some_and(|at| self.now.mono_ms < at + self.coordinator.consumer_assignment_ms(self.group))
+    }
+
+    /// The epoch that members are to reach now: the group's, or that of its target while the next one has to wait.
+    pub(super) fn epoch_to_reach(&self, image: &ConsumerImage) -> i32 {
+        if self.is_deferred() { image.target_epoch } else { image.epoch }
+    }
+
+    /// A new target, if there is a new epoch and it is time for one.
     fn retarget(&mut self) {
+        if self.is_deferred() {
+            return;
+        }
         let catalog = self.coordinator.catalog.clone();
         let Some(image) = self.consumer().filter(|image| image.epoch > image.target_epoch) else { return };
         let spec = Spec::of(image, &catalog);
-        let mut targets = assignor::preferred(image).assign(&spec);
+        let assignors = &self.coordinator.settings.assignors;
+        let mut targets = assignor::preferred(image, assignors).assign(&spec);
         let epoch = image.epoch;
         let mut changed = Vec::new();
         for (id, member) in &image.members {
@@ -63,6 +80,8 @@ impl Turn<'_> {
             }
         }
         self.record(ConsumerRecord::Target(epoch, changed));
+        let now_ms = self.now.mono_ms;
+        self.live().targeted_at = Some(now_ms);
     }
 
     fn reconcile(&mut self, member_id: &str, owned: Option<&Partitions>) {

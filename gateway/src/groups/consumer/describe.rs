@@ -81,7 +81,7 @@ impl Coordinator {
             state: image.state(),
             epoch: image.epoch,
             target_epoch: image.target_epoch,
-            assignor: assignor::preferred(image).name(),
+            assignor: assignor::preferred(image, &self.settings.assignors).name(),
             members: members.collect(),
         })
     }

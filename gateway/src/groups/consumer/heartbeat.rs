@@ -3,7 +3,7 @@
 use super::super::ask::GroupError;
 use super::super::coordinator::Turn;
 use super::image::{ConsumerImage, ConsumerRecord, Current, Partitions, Step, Subscription};
-use super::member::{Place, place, subscribes_otherwise, subscription_after};
+use super::member::{Place, fenced, place, subscribes_otherwise, subscription_after};
 use super::migrate::Kind;
 use super::request::{Beat, BeatRefused, Beaten, refuse};
 use super::{LEAVE_EPOCH, LEAVE_STATIC_EPOCH};
@@ -11,7 +11,7 @@ use super::{LEAVE_EPOCH, LEAVE_STATIC_EPOCH};
 impl Turn<'_> {
     /// A heartbeat of a member or of one that wants to be one.
     pub(in super::super) fn beat(&mut self, beat: &Beat) -> Result<Beaten, BeatRefused> {
-        beat.check()?;
+        beat.check(&self.coordinator.settings.assignors)?;
         match beat.epoch {
             LEAVE_EPOCH | LEAVE_STATIC_EPOCH => self.beat_leave(beat),
             _ => self.beat_stay(beat),
@@ -97,7 +97,7 @@ impl Turn<'_> {
             Some(instance_id) => {
                 let (id, member) = image.static_member(instance_id).ok_or_else(unknown)?;
                 if *id != beat.member_id {
-                    return Err(GroupError::FencedInstance.into());
+                    return Err(fenced(&beat.member_id, instance_id, id));
                 }
                 member
             }

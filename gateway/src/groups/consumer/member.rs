@@ -47,20 +47,21 @@ pub(super) fn place(image: &ConsumerImage, beat: &Beat) -> Result<Place, BeatRef
         && let Some((old, member)) = image.static_member(instance_id)
     {
         return match joins {
-            true if member.current.is_away() || (old != id && member.subscription.classic.is_some()) => {
+            // It said that it would be back, or comes back with the other protocol.
+            true if member.current.is_away() => Ok(Place::Replaces { old: old.clone(), new: id.clone() }),
+            true if member.subscription.classic.is_some() && old == id => known(member),
+            true if member.subscription.classic.is_some() => {
                 Ok(Place::Replaces { old: old.clone(), new: id.clone() })
             }
-            true if old != id => refuse(
+            // Even under the id that it has: whether it is the same process cannot be told.
+            true => refuse(
                 GroupError::UnreleasedInstance,
                 format!(
-                    "instance id {instance_id} is in use by another member of the group; it has to leave or to time out first"
+                    "Static member {id} with instance id {instance_id} cannot join the group because the instance id is owned by {old} member."
                 ),
             ),
-            false if old != id => refuse(
-                GroupError::FencedInstance,
-                format!("instance id {instance_id} belongs to another member; this one was replaced"),
-            ),
-            _ => known(member),
+            false if old != id => Err(fenced(id, instance_id, old)),
+            false => known(member),
         };
     }
     match image.members.get(id) {
@@ -69,6 +70,14 @@ pub(super) fn place(image: &ConsumerImage, beat: &Beat) -> Result<Place, BeatRef
         Some(_) | None => {
             refuse(GroupError::UnknownMember, format!("member {id} is not a member of the group"))
         }
+    }
+}
+
+/// The instance id is another member's.
+pub(super) fn fenced(id: &str, instance_id: &str, by: &str) -> BeatRefused {
+    BeatRefused {
+        error: GroupError::FencedInstance,
+        why: format!("Static member {id} with instance id {instance_id} was fenced by member {by}."),
     }
 }
 

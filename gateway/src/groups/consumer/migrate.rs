@@ -44,7 +44,8 @@ impl Turn<'_> {
                 ..ConsumerImage::default()
             }));
         }
-        let upgraded = if epoch == JOIN_EPOCH { self.upgraded() } else { None };
+        let upgrades = epoch == JOIN_EPOCH && self.coordinator.settings.migration.upgrades();
+        let upgraded = if upgrades { self.upgraded() } else { None };
         match upgraded {
             Some(image) => Ok(Kind::Becomes(image)),
             None => {
@@ -113,6 +114,9 @@ impl Turn<'_> {
         let Some(image) = self.consumer() else { return };
         let members_max = self.coordinator.settings.members_max;
         let is_classic = image.members.values().all(|m| m.subscription.classic.is_some());
+        if !self.coordinator.settings.migration.downgrades() {
+            return;
+        }
         if image.members.is_empty() || !is_classic || image.members.len() > members_max {
             return;
         }

@@ -1,8 +1,9 @@
 //! A heartbeat of the consumer protocol, and what can be said against it without a look at the group.
 
 use super::super::ask::GroupError;
+use super::assignor::Assignor;
 use super::image::Partitions;
-use super::{JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, assignor, topics};
+use super::{JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, topics};
 
 /// ConsumerGroupHeartbeat. What is `None` did not change since the member's last one.
 #[derive(Clone, Debug)]
@@ -77,8 +78,8 @@ impl Beat {
             || (self.rebalance_timeout_ms.is_some() && subscribed && self.owned.is_some())
     }
 
-    /// Kafka's checks in Kafka's order.
-    pub(super) fn check(&self) -> Result<(), BeatRefused> {
+    /// Kafka's checks in Kafka's order. `assignors`: those that may be asked for.
+    pub(super) fn check(&self, assignors: &[Assignor]) -> Result<(), BeatRefused> {
         let invalid = |why: &str| refuse(GroupError::InvalidRequest, why);
         let is_empty = |text: &Option<String>| text.as_ref().is_some_and(String::is_empty);
         if self.member_id.is_empty() && (self.makes_its_id || self.epoch > 0 || self.epoch == LEAVE_EPOCH) {
@@ -100,9 +101,10 @@ impl Beat {
             _ => {}
         }
         if let Some(name) = &self.assignor
-            && assignor::find(name).is_none()
+            && !assignors.iter().any(|assignor| assignor.name() == name)
         {
-            let names = assignor::NAMES.join(", ");
+            let names: Vec<&str> = assignors.iter().map(|assignor| assignor.name()).collect();
+            let names = names.join(", ");
             return refuse(
                 GroupError::UnsupportedAssignor,
                 format!("ServerAssignor {name} is not supported. Supported assignors: {names}."),

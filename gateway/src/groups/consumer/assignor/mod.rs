@@ -16,9 +16,6 @@ use rangeway_core::api::{Catalog, TopicView};
 use rangeway_core::types::TopicId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Their names, the default first.
-pub(crate) const NAMES: [&str; 3] = ["range-scoped", "uniform", "range"];
-
 /// A way to assign.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Assignor {
@@ -111,17 +108,17 @@ impl Assignor {
 }
 
 /// The assignor of a name.
-pub(super) fn find(name: &str) -> Option<Assignor> {
+pub(in super::super) fn find(name: &str) -> Option<Assignor> {
     [Assignor::RangeScoped, Assignor::Uniform, Assignor::Range].into_iter().find(|a| a.name() == name)
 }
 
-/// The assignor that most members ask for; the default where nobody asks.
-pub(super) fn preferred(image: &ConsumerImage) -> Assignor {
+/// The assignor of these that most members ask for; the first where nobody asks.
+pub(super) fn preferred(image: &ConsumerImage, among: &[Assignor]) -> Assignor {
     let asked = image.members.values().filter_map(|m| find(m.subscription.assignor.as_deref()?));
     let mut votes: BTreeMap<&'static str, (usize, Assignor)> = BTreeMap::new();
-    for assignor in asked {
+    for assignor in asked.filter(|assignor| among.contains(assignor)) {
         votes.entry(assignor.name()).or_insert((0, assignor)).0 += 1;
     }
     let most = votes.into_values().max_by_key(|(count, _)| *count);
-    most.map_or(Assignor::RangeScoped, |(_, assignor)| assignor)
+    most.map(|(_, assignor)| assignor).or(among.first().copied()).unwrap_or(Assignor::RangeScoped)
 }
