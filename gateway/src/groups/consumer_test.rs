@@ -1,7 +1,7 @@
 //! The consumer protocol's rules, one scenario each, on the pure machine.
 
 use super::ask::*;
-use super::consumer::image::{ConsumerImage, Partitions, by_topic};
+use super::consumer::image::{ConsumerImage, Partitions, by_topic, flat};
 use super::consumer::{Beat, BeatRefused, Beaten};
 use super::coordinator_rig::{Rig, blob, info, topic, topics_at};
 use super::pending::PendingCommit;
@@ -537,6 +537,47 @@ fn whoever_waits_for_a_generation_when_the_group_is_upgraded_joins_again() {
     );
     rig.join_classic(classic_join(&refused.member_id, &[])).expect("joined");
     assert_eq!(rig.sync_classic(&refused.member_id, 2).map(|p| p.len()), Ok(1));
+}
+
+#[test]
+fn what_a_cooperative_member_has_not_yet_given_up_is_its_own_in_the_upgraded_group() {
+    let mut rig = Rig::three();
+    let leader = rig.classic_of_one().member_id;
+    let second = rig.send(Ask::Join(Join { fresh_id: "second".into(), ..classic_join("", &[]) }));
+    rig.join_classic(classic_join(&leader, &[0, 1])).expect("joined");
+    assert!(matches!(rig.take_answer(second), Some(Answer::Join(Ok(joined))) if joined.generation == 2));
+    let assign = |rig: &mut Rig, generation: i32, of_second: &[i32]| {
+        let caller = Caller { group: "g".into(), member_id: leader.clone(), instance_id: None, generation };
+        let of = |partitions: &[i32]| {
+            let some = Some(("t".to_owned(), partitions.to_vec())).filter(|_| !partitions.is_empty());
+            subscription::encode_assignment(1, &some.into_iter().collect::<Vec<_>>())
+        };
+        let assignments = vec![(leader.clone(), of(&[0, 1])), ("second".to_owned(), of(of_second))];
+        let synced = rig.ask(Ask::Sync(Sync { caller, protocol_type: None, protocol: None, assignments }));
+        assert!(matches!(synced, Answer::Sync(Ok(_))), "{synced:?}");
+    };
+    assign(&mut rig, 2, &[2]);
+    assert_eq!(rig.sync_classic("second", 2), Ok(vec![2]));
+    // The next generation is assigned without partition 2, and the member that reads it has not asked yet.
+    let again = rig.send(Ask::Join(classic_join(&leader, &[0, 1])));
+    rig.join_classic(classic_join("second", &[2])).expect("joined");
+    assert!(matches!(rig.take_answer(again), Some(Answer::Join(Ok(joined))) if joined.generation == 3));
+    assign(&mut rig, 3, &[]);
+    let (epoch, given) = rig.beaten(joining("m", &["t"]));
+    assert_eq!(given, Some(of(&[])), "partition 2 is still read");
+    assert_eq!(rig.beaten(beat("m", epoch)).1, None);
+    // It is free when the member comes back without it; then everybody follows.
+    for _ in 0..3 {
+        for id in ["second", &leader] {
+            let kept: Vec<i32> =
+                rig.image().members[id].current.assigned.values().flatten().copied().collect();
+            rig.join_classic(classic_join(id, &kept)).expect("joined");
+        }
+        let epoch = rig.image().members["m"].current.epoch;
+        rig.beaten(beat("m", epoch));
+    }
+    let held: usize = rig.image().members.values().map(|m| flat(&m.current.assigned).count()).sum();
+    assert_eq!((rig.consumer_state(), held), ("Stable", 3), "{:?}", rig.image());
 }
 
 #[test]

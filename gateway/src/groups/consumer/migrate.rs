@@ -140,10 +140,19 @@ fn upgraded_member(
     let metadata = chosen.or_else(|| member.info.protocols.first().map(|(_, metadata)| metadata))?;
     let parsed = subscription::parse(&metadata.0)?;
     let assigned = match image.map(|m| &m.assignment.0) {
-        Some(bytes) if !bytes.is_empty() => ids(&subscription::assignment(bytes)?, catalog),
-        // The generation is formed and not assigned: a cooperative member still has what it says.
-        Some(_) if group.phase == Phase::Completing => ids(&parsed.owned, catalog),
-        Some(_) | None => Partitions::new(),
+        None => Partitions::new(),
+        Some(bytes) => {
+            let mut owned = match bytes.is_empty() {
+                true => Partitions::new(),
+                false => ids(&subscription::assignment(bytes)?, catalog),
+            };
+            // A cooperative member reads what it said it owns until it has asked for its assignment, and who asked may not
+            // have given up yet what it was not assigned any more: all of that is its own until it joins again.
+            for (topic, of) in ids(&parsed.owned, catalog) {
+                owned.entry(topic).or_default().extend(of);
+            }
+            owned
+        }
     };
     let epoch = group.generation;
     Some(ConsumerMember {
