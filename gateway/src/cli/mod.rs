@@ -1,5 +1,5 @@
 //! The command line: what can be asked of the program, and how its answers look. Owns arguments, tables and exit
-//! codes. Knows nothing of how a node works: `serve` assembles one, every other admin command speaks HTTP to one.
+//! codes. Knows nothing of how a node works: `serve` assembles one, `groups` speaks Kafka to one, every other admin command HTTP.
 
 mod admin_client;
 mod bench;
@@ -8,6 +8,7 @@ mod demo;
 mod demo_screen;
 mod embedded;
 pub mod failure;
+mod groups;
 mod operations;
 mod ranges;
 mod serve;
@@ -44,6 +45,8 @@ enum Command {
     Topics(topics::TopicsArgs),
     /// Show how a topic's partitions are grouped into ranges; split and merge them
     Ranges(ranges::RangesArgs),
+    /// Show consumer groups; say where they go on; delete them
+    Groups(groups::GroupsArgs),
     /// Show splits and merges; give one up
     Operations(operations::OperationsArgs),
     /// Show the cluster
@@ -77,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => (Format::Text, serve::run(args)),
         Command::Topics(args) => (Format::json(args.admin.json), topics::run(args)),
         Command::Ranges(args) => (Format::json(args.admin.json), ranges::run(args)),
+        Command::Groups(args) => (Format::json(args.json), groups::run(args)),
         Command::Operations(args) => (Format::json(args.admin.json), operations::run(args)),
         Command::Cluster(args) => (Format::json(args.admin.json), topics::run_cluster(args)),
         Command::Demo(args) => (Format::json(args.json), demo::run(args)),

@@ -55,3 +55,4 @@ pub(crate) use record::{Blob, Key, MemberInfo, Position};
 pub(crate) use service::leader_of;
 pub use service::{Groups, TOPIC};
 pub use settings::{Settings, Time};
+pub(crate) use subscription::assignment as member_assignment;

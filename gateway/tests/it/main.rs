@@ -8,6 +8,7 @@ mod decode_guard;
 mod demo;
 mod fetch;
 mod groups;
+mod groups_command;
 mod metadata;
 mod offsets;
 mod process;
