@@ -67,6 +67,7 @@ public final class Tools {
         topics();
         produce(30);
         places(id);
+        groups();
         topicConfigs();
         brokerConfigs(id);
         absent();
@@ -198,6 +199,35 @@ public final class Tools {
         ok("tool-configs-loggers-describe", "root=WARN sensitive=false", "tools.ConfigCommand", with(loggers, "--describe"));
         refused("tool-configs-loggers-unknown", "Invalid broker logger\\(s\\): no.such.logger", "tools.ConfigCommand",
             with(loggers, "--alter", "--add-config", "no.such.logger=INFO"));
+    }
+
+    /** After the front of partition 0 and all of partition 1 was deleted. */
+    private void groups() {
+        String tool = "tools.consumer.group.ConsumerGroupCommand";
+        String group = "g-" + T;
+        String[] reset = {"--reset-offsets", "--group", group, "--topic"};
+        ok("tool-groups-reset-dry-run", at(0, "4") + at(1, "10") + at(2, "0"), tool, with(reset, T, "--to-earliest", "--dry-run"));
+        ok("tool-groups-describe-unknown", "Group " + group + " not found", tool, "--describe", "--group", group);
+        ok("tool-groups-reset", at(0, "10") + at(1, "10") + at(2, "10"), tool, with(reset, T, "--to-latest", "--execute"));
+        ok("tool-groups-reset-shift", at(2, "7"), tool, with(reset, T + ":2", "--shift-by", "-3", "--execute"));
+        ok("tool-groups-describe", at(1, "10\\s+10\\s+0\\s+-") + at(2, "7\\s+10\\s+3\\s+-"), tool, "--describe", "--group", group);
+        ok("tool-groups-reset-beyond", at(0, "10") + at(2, "10"), tool,
+            with(reset, T + ":0,2", "--to-offset", "100", "--execute"));
+        ok("tool-groups-reset-below", at(0, "4") + at(1, "10") + at(2, "1"), tool, with(reset, T, "--to-offset", "1", "--dry-run"));
+        ok("tool-groups-reset-current", at(0, "10") + at(1, "10") + at(2, "10"), tool,
+            "--reset-offsets", "--group", group, "--all-topics", "--to-current", "--dry-run");
+        ok("tool-groups-state", group + "\\s+\\S+\\s+\\(\\d+\\)\\s+-\\s+Empty\\s+0", tool, "--describe", "--group", group, "--state");
+        ok("tool-groups-members", "has no active members", tool, "--describe", "--group", group, "--members");
+        ok("tool-groups-list-state", group + "\\s+Empty", tool, "--list", "--state");
+        ok("tool-groups-delete-offsets", at(0, "Successful"), tool, "--delete-offsets", "--group", group, "--topic", T + ":0");
+        ok("tool-groups-delete", "Deletion of requested consumer groups \\('" + group + "'\\) was successful", tool,
+            "--delete", "--group", group);
+        ok("tool-groups-delete-again", "could not be deleted due to: .*GroupIdNotFoundException", tool, "--delete", "--group", group);
+    }
+
+    /** A row of a partition of the topic, wherever it is printed. */
+    private static String at(int partition, String what) {
+        return "(?=(?s:.*)" + T + "\\s+" + partition + "\\s+" + what + "(?:\\s|$))";
     }
 
     /** What neither broker has, and says so alike. */
