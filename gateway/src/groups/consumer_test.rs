@@ -177,6 +177,20 @@ fn a_member_that_leaves_gives_its_partitions_to_the_others() {
 }
 
 #[test]
+fn a_member_that_takes_its_topics_along_begins_one_epoch() {
+    let mut rig = Rig::three();
+    rig.catalog = topics_at(2, &[(1, "t", 3, &[0]), (2, "u", 1, &[0])]);
+    rig.beaten(joining("a", &["t"]));
+    rig.beaten(joining("b", &["u"]));
+    let before = rig.image().epoch;
+    rig.beaten(beat("b", -1));
+    assert_eq!(rig.image().epoch, before + 1);
+    let epoch = rig.image().members["a"].current.epoch;
+    rig.beaten(beat("a", epoch));
+    assert_eq!(rig.image().epoch, before + 1, "nothing has changed since");
+}
+
+#[test]
 fn a_silent_member_is_removed_and_a_slow_one_too() {
     let mut rig = Rig::three();
     rig.beaten(joining("a", &["t"]));

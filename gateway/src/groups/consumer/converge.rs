@@ -6,7 +6,6 @@ use super::assignor::{self, Spec};
 use super::image::{ConsumerImage, ConsumerMember, ConsumerRecord, Partitions, Step};
 use super::reconcile::Aim;
 use super::topics::Resolver;
-use std::collections::BTreeMap;
 
 impl Turn<'_> {
     /// The group, where it is of the consumer type.
@@ -113,9 +112,9 @@ impl Turn<'_> {
             self.record(ConsumerRecord::Gone { member_id: member_id.to_owned(), at });
         }
         let Some(image) = self.consumer().filter(|_| removed) else { return };
-        let (epoch, topics) = (image.epoch.saturating_add(1), image.topics.clone());
-        // What is subscribed to is seen afresh by the next heartbeat.
-        let topics = if image.members.is_empty() { BTreeMap::new() } else { topics };
+        // Topics that they alone subscribed to go with them: one epoch for both.
+        let epoch = image.epoch.saturating_add(1);
+        let topics = Resolver::new(&self.coordinator.catalog).all(image);
         self.record(ConsumerRecord::Epoch(epoch, topics));
         self.live().catalog_seen = None;
         self.downgrade_if_classic();
