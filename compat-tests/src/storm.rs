@@ -67,6 +67,7 @@ pub fn small_sizes(kind: BrokerKind) -> Vec<(String, String)> {
             ("chunk.bytes", "131072"),
             ("checkpoint.bytes", "1048576"),
             ("retention.check.ms", "200"),
+            ("cleaner.backoff.ms", "100"),
         ],
         BrokerKind::Reference => {
             &[("log.retention.check.interval.ms", "500"), ("log.segment.bytes", "4194304")]

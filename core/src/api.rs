@@ -1,9 +1,9 @@
 //! The only door into core: topics, appends, reads, offsets. The gateway imports nothing else but `node`,
 //! `replicated`, `types`, `error` and `config`.
 
-pub use crate::codec::batch;
 pub use crate::codec::crc32c;
 pub use crate::codec::entry::EntryKind;
+pub use crate::codec::{batch, records};
 pub use crate::drive::FileSlice;
 pub use crate::drive::spec::{DriveExpr, DriveSpec};
 /// Outcome of one batch.

@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod codec;
+pub mod compact;
 pub mod config;
 pub mod control;
 pub mod cursor;

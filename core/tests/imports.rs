@@ -24,6 +24,7 @@ const ORDER: &[&str] = &[
     "loglet",
     "virtual_log",
     "range",
+    "compact",
     "control",
     "reshard",
     "cursor",

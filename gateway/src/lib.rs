@@ -25,4 +25,5 @@ pub mod transactions;
 pub mod vpartition;
 
 pub use connection::serve;
+pub use protocol::batch::Codecs;
 pub use shared::{Settings, Shared};

@@ -6,6 +6,8 @@
 
 mod checks;
 mod clients;
+#[cfg(feature = "rdkafka")]
+mod compaction;
 mod crash;
 mod demo;
 mod full_disk;

@@ -68,6 +68,8 @@ const NAMES: &[(&str, &str)] = &[
     ("group.max.session.timeout.ms", "group.max.session.timeout.ms"),
     ("group.max.size", "group.max.size"),
     ("group.min.session.timeout.ms", "group.min.session.timeout.ms"),
+    ("log.cleaner.backoff.ms", "cleaner.backoff.ms"),
+    ("log.cleaner.dedupe.buffer.size", "cleaner.dedupe.buffer.size"),
     ("log.retention.check.interval.ms", "retention.check.ms"),
     ("max.connections", "connections.max"),
     ("max.incremental.fetch.session.cache.slots", "fetch.sessions.max"),

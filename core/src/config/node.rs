@@ -133,6 +133,10 @@ node_config! {
         "Records older than this are deleted; -1: never. Topics may say otherwise (retention.ms).";
     "retention.bytes" retention_bytes: i64 = -1, Kind::Bytes { min: -1, max: i64::MAX },
         "A partition's oldest records above this size are deleted; -1: never. Topics may say otherwise (retention.bytes).";
+    "cleaner.dedupe.buffer.size" cleaner_memory_bytes: u64 = 32 * MIB as u64, SIZE_IN_MEMORY,
+        "Memory for the keys of a topic that is compacted, one topic at a time. Keys that do not fit are looked at in several passes.";
+    "cleaner.backoff.ms" cleaner_backoff_ms: i64 = 15 * SECOND, Kind::Millis { min: 10, max: DAY },
+        "How often it is looked whether a topic is to be compacted (cleanup.policy).";
     "retention.check.ms" retention_check_ms: i64 = MINUTE, Kind::Millis { min: 10, max: DAY },
         "How often it is looked for what retention deletes.";
     "message.max.bytes" message_max_bytes: u32 = 1_048_588, Kind::Bytes { min: 1024, max: GIB },

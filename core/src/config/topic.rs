@@ -77,11 +77,8 @@ impl TopicKey {
     /// Refuses what Kafka knows and this program would silently not do.
     fn check_built(&self, value: &str) -> Result<(), String> {
         match self.name {
-            "cleanup.policy" if items(value).contains(&"compact") => {
-                Err("Compaction is not available yet; possible is: delete".to_owned())
-            }
             "cleanup.policy" if items(value).is_empty() => {
-                Err("An empty policy is not possible; possible is: delete".to_owned())
+                Err("An empty policy is not possible; possible are: compact, delete".to_owned())
             }
             "compression.gzip.level" if value.trim() == "0" => {
                 Err("Value must be -1 (the codec's own default) or 1 to 9".to_owned())
@@ -146,7 +143,6 @@ const fn millis(min: i64) -> Kind {
     Kind::Millis { min, max: i64::MAX }
 }
 
-const NO_COMPACTION: Effect = stored("there is no compaction yet");
 const NO_TIERING: Effect = stored("there is no tiered storage in Kafka's sense");
 const ALWAYS_DURABLE: Effect = stored("every acknowledged record is on disk already");
 const NO_INDEX_FILES: Effect = stored("there are no index files");
@@ -160,7 +156,7 @@ const TIMESTAMP_TYPES: &[&str] = &["CreateTime", "LogAppendTime"];
 #[rustfmt::skip]
 pub static TOPIC_KEYS: &[TopicKey] = &[
     key("cleanup.policy", "log.cleanup.policy", Kind::List(POLICIES), Default::Fixed("delete"), Effect::Used,
-        "What becomes of old records: delete removes them by retention.ms and retention.bytes."),
+        "What becomes of old records: delete removes them by retention.ms and retention.bytes; compact keeps the newest record of each key, in closed segments; both may be given."),
     key("compression.gzip.level", "compression.gzip.level", Kind::Int { min: -1, max: 9 }, Default::Fixed("-1"), Effect::Used,
         "Level of gzip where batches are compressed anew (compression.type); -1: the codec's own default."),
     key("compression.lz4.level", "compression.lz4.level", Kind::Int { min: 1, max: 17 }, Default::Fixed("9"), Effect::Used,
@@ -169,8 +165,8 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
         "How batches are stored: producer keeps them as they were sent; otherwise a batch of another codec is compressed anew when it is taken, which costs the node its time."),
     key("compression.zstd.level", "compression.zstd.level", Kind::Int { min: -131_072, max: 22 }, Default::Fixed("3"), Effect::Used,
         "Level of zstd where batches are compressed anew (compression.type)."),
-    key("delete.retention.ms", "log.cleaner.delete.retention.ms", millis(0), Default::Fixed("86400000"), NO_COMPACTION,
-        "How long compaction keeps the marks of deleted keys."),
+    key("delete.retention.ms", "log.cleaner.delete.retention.ms", millis(0), Default::Fixed("86400000"), Effect::Used,
+        "How long compaction keeps the tombstone of a deleted key, and the marker of a transaction of which nothing is left, after it first met it."),
     key("file.delete.delay.ms", "log.segment.delete.delay.ms", millis(0), Default::Fixed("60000"),
         stored("space is freed when nobody reads it any more"),
         "How long a deleted file stays."),
@@ -188,8 +184,8 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
         "Bytes of a partition kept on local disks before tiering."),
     key("local.retention.ms", "log.local.retention.ms", millis(-2), Default::Fixed("-2"), NO_TIERING,
         "How long records stay on local disks before tiering."),
-    key("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", millis(1), LONG_MAX, NO_COMPACTION,
-        "Longest time a record stays uncompacted."),
+    key("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", millis(1), LONG_MAX, Effect::Used,
+        "A compacted topic's records stay uncompacted no longer than this, whatever min.cleanable.dirty.ratio says; a range's segment is closed at this age at the latest."),
     key("max.message.bytes", "message.max.bytes", Kind::Bytes { min: 0, max: i32::MAX as i64 }, Default::Node(|n| n.message_max_bytes.to_string()), Effect::Used,
         "Largest batch that is taken, after compression."),
     key("message.timestamp.after.max.ms", "log.message.timestamp.after.max.ms", millis(0), Default::Fixed("3600000"), Effect::Used,
@@ -198,10 +194,10 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
         "How far a record's timestamp may lie behind the node's clock."),
     key("message.timestamp.type", "log.message.timestamp.type", Kind::Choice(TIMESTAMP_TYPES), Default::Fixed("CreateTime"), Effect::Used,
         "Whose time a record carries: its producer's or the node's at its append."),
-    key("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", Kind::Double { min: 0.0, max: 1.0 }, Default::Fixed("0.5"), NO_COMPACTION,
-        "Share of uncompacted bytes from which on compaction runs."),
-    key("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", millis(0), Default::Fixed("0"), NO_COMPACTION,
-        "Shortest time a record stays uncompacted."),
+    key("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", Kind::Double { min: 0.0, max: 1.0 }, Default::Fixed("0.5"), Effect::Used,
+        "Share of uncompacted bytes above which closed segments are compacted; ranges that came from one another are looked at together."),
+    key("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", millis(0), Default::Fixed("0"), Effect::Used,
+        "A segment is not compacted while its newest record is younger than this."),
     key("min.insync.replicas", "min.insync.replicas", Kind::Int { min: 1, max: i32::MAX }, Default::Fixed("1"), Effect::Used,
         "Copies that must have a record before it is acknowledged to a producer that asks for all (acks=all). It raises the write quorum where the replication factor puts copies on several disks, of segments opened from here on; above the replication factor, and the copies of rangeway.drive, such producers are refused."),
     key("preallocate", "log.preallocate", Kind::Bool, Default::Fixed("false"),
@@ -317,11 +313,36 @@ pub enum Compression {
     Zstd(i32),
 }
 
+/// What becomes of old records.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Cleanup {
+    /// They are deleted by age and size.
+    pub delete: bool,
+    /// Of each key the newest stays.
+    pub compact: bool,
+}
+
+/// When and how a topic is compacted.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CompactionConfig {
+    /// `min.cleanable.dirty.ratio` in millionths.
+    pub dirty_ppm: u32,
+    /// `min.compaction.lag.ms`.
+    pub min_lag_ms: i64,
+    /// `max.compaction.lag.ms`.
+    pub max_lag_ms: i64,
+    /// `delete.retention.ms`.
+    pub delete_retention_ms: i64,
+}
+
 /// A topic's settings that have an effect, typed: its own values over the node's.
 ///
-/// `cleanup.policy` can hold one value only, so it is not here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicConfig {
+    /// What becomes of old records.
+    pub cleanup: Cleanup,
+    /// How the topic is compacted, if it is.
+    pub compaction: CompactionConfig,
     /// Records older than this are deleted; `None`: never.
     pub retention_ms: Option<i64>,
     /// A partition's oldest records above this size are deleted; `None`: never.
@@ -382,7 +403,20 @@ impl TopicConfig {
             // Checked above: what is left is `producer`.
             _ => None,
         };
+        let policy = explicit.get("cleanup.policy").map_or("delete", String::as_str);
+        let ratio =
+            explicit.get("min.cleanable.dirty.ratio").and_then(|ratio| ratio.trim().parse::<f64>().ok());
         Ok(TopicConfig {
+            cleanup: Cleanup {
+                delete: items(policy).contains(&"delete"),
+                compact: items(policy).contains(&"compact"),
+            },
+            compaction: CompactionConfig {
+                dirty_ppm: (ratio.unwrap_or(0.5).clamp(0.0, 1.0) * 1e6) as u32,
+                min_lag_ms: number("min.compaction.lag.ms")?,
+                max_lag_ms: number("max.compaction.lag.ms")?,
+                delete_retention_ms: number("delete.retention.ms")?,
+            },
             retention_ms: Some(number("retention.ms")?).filter(|ms| *ms >= 0),
             retention_bytes: u64::try_from(number("retention.bytes")?).ok(),
             segment_bytes: match own_segment_bytes {
@@ -508,14 +542,12 @@ mod tests {
 
     #[test]
     fn what_would_silently_not_be_done_is_refused() {
-        assert!(refused("cleanup.policy", "compact").contains("Compaction is not available yet"));
-        assert!(refused("cleanup.policy", "delete,compact").contains("Compaction is not available yet"));
-        assert!(refused("cleanup.policy", "").contains("possible is: delete"));
+        assert!(refused("cleanup.policy", "").contains("possible are: compact, delete"));
         assert!(refused("compression.type", "zip").contains("String must be one of"));
         assert!(refused("compression.gzip.level", "0").contains("1 to 9"));
         assert!(refused("remote.storage.enable", "true").contains("not available"));
         let fine = [
-            ("cleanup.policy", "delete"),
+            ("cleanup.policy", "compact,delete"),
             ("compression.type", "producer"),
             ("remote.storage.enable", "false"),
         ];
@@ -568,6 +600,24 @@ mod tests {
         assert_eq!(own.timestamp_type, TimestampType::LogAppendTime);
         assert_eq!(own.drive, Some(DriveExpr::Memory));
         assert!(TopicConfig::new(&explicit(&[("rangeway.drive", "x")]), &node).is_err());
+    }
+
+    #[test]
+    fn a_topic_is_compacted_where_its_policy_says_so() {
+        let of = |pairs: &[(&str, &str)]| TopicConfig::new(&explicit(pairs), &NodeConfig::default()).unwrap();
+        let policy = |value| of(&[("cleanup.policy", value)]).cleanup;
+        assert_eq!(of(&[]).cleanup, Cleanup { delete: true, compact: false });
+        assert_eq!(policy("compact"), Cleanup { delete: false, compact: true });
+        assert_eq!(policy("delete, compact"), Cleanup { delete: true, compact: true });
+        let lag = [
+            ("min.cleanable.dirty.ratio", "0.25"),
+            ("max.compaction.lag.ms", "9"),
+            ("delete.retention.ms", "7"),
+        ];
+        let expected =
+            CompactionConfig { dirty_ppm: 250_000, min_lag_ms: 0, max_lag_ms: 9, delete_retention_ms: 7 };
+        assert_eq!(of(&lag).compaction, expected);
+        assert_eq!(of(&[]).compaction.dirty_ppm, 500_000);
     }
 
     #[test]

@@ -48,6 +48,8 @@ impl State {
             Command::Reshard(reshard) => self.reshard(reshard),
             Command::AbortReshard(abort) => self.abort_reshard(abort),
             Command::AlterNodeConfigs(alter) => self.alter_node_configs(alter),
+            Command::PrepareReplacement(prepare) => self.prepare_replacement(prepare),
+            Command::Replace(replace) => self.replace(replace),
         }?;
         self.counters.version += 1;
         Ok(done)
@@ -357,7 +359,7 @@ impl State {
         Ok((Reply::ProducerIds { first, count }, Vec::new()))
     }
 
-    fn known_range(&self, topic: TopicId, range: RangeId) -> Result<&Arc<Range>, Refusal> {
+    pub(super) fn known_range(&self, topic: TopicId, range: RangeId) -> Result<&Arc<Range>, Refusal> {
         let topic = self.topics.get(&topic).ok_or(Refusal::UnknownTopic(topic))?;
         topic.ranges.get(&range).ok_or(Refusal::UnknownRange { topic: topic.id, range })
     }

@@ -378,6 +378,8 @@ enum Step {
     Begin { range: u8, at: i32, merge: bool },
     Reshard { operation: u8, tail: u64, node: i32, stale: bool },
     Abort { operation: u8, sealed: u8, tail: u64 },
+    Prepare { range: u8 },
+    Replace { prepared: u8, first: usize, count: usize, stale: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -398,7 +400,58 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(operation, tail, node, stale)| Step::Reshard { operation, tail, node, stale }),
         1 => (any::<u8>(), any::<u8>(), 0..4u64)
             .prop_map(|(operation, sealed, tail)| Step::Abort { operation, sealed, tail }),
+        2 => any::<u8>().prop_map(|range| Step::Prepare { range }),
+        3 => (any::<u8>(), 0..2usize, 1..4usize, prop::bool::weighted(0.1))
+            .prop_map(|(prepared, first, count, stale)| Step::Replace { prepared, first, count, stale }),
     ]
+}
+
+fn prepare(topic: TopicId, range: RangeId) -> Command {
+    let drive = DriveSpec::Memory { node: NodeId(1) };
+    Command::PrepareReplacement(PrepareReplacement { topic, range, drive, now: 6 })
+}
+
+fn replacing(range: &Range, topic: TopicId, old: Vec<LogletId>, with: LogletId) -> Replace {
+    Replace { topic, range: range.id, version: range.version, old, with, degraded: None, now: 7 }
+}
+
+#[test]
+fn a_replacement_is_a_tombstone_until_it_stands_in_the_place_of_neighbours() {
+    let (mut state, topic) = small();
+    let at = RangeId(0);
+    for tail in [5, 3, 7] {
+        let roll = fitting(&state, topic, at, tail, primary(1, 1));
+        applied(&mut state, Command::Extend(roll));
+    }
+    let chain = |state: &State| -> Vec<(u64, u64, Option<u64>, bool)> {
+        let range = state.range(topic, at).expect("range");
+        range.chain.iter().map(|e| (e.loglet.0, e.base, e.tail.map(|t| t.0), e.sparse)).collect()
+    };
+    assert_eq!(
+        chain(&state),
+        [(0, 0, Some(5), false), (2, 5, Some(3), false), (3, 8, Some(7), false), (4, 15, None, false)]
+    );
+    assert_eq!(applied(&mut state, prepare(topic, at)), Reply::Prepared(LogletId(5)));
+    assert_eq!(state.tombstones_of(NodeId(1)).map(|(id, _)| id).collect::<Vec<_>>(), [LogletId(5)]);
+    let range = state.range(topic, at).expect("range").clone();
+    let ids = |ids: &[u64]| ids.iter().map(|id| LogletId(*id)).collect::<Vec<_>>();
+    let command = |old: &[u64], with| Command::Replace(replacing(&range, topic, ids(old), LogletId(with)));
+    for old in [&[][..], &[2, 0], &[0, 3], &[3, 4], &[4], &[9]] {
+        assert_eq!(refused(&mut state, command(old, 5)), Refusal::NotReplaceable { range: at }, "{old:?}");
+    }
+    assert_eq!(refused(&mut state, command(&[0, 2], 6)), Refusal::NotPrepared(LogletId(6)));
+    let stale = Replace { version: range.version + 1, ..replacing(&range, topic, ids(&[0, 2]), LogletId(5)) };
+    assert!(matches!(refused(&mut state, Command::Replace(stale)), Refusal::Stale { .. }));
+    applied(&mut state, command(&[0, 2], 5));
+    assert_eq!(chain(&state), [(5, 0, Some(8), true), (3, 8, Some(7), false), (4, 15, None, false)]);
+    assert_eq!(state.tombstones.keys().copied().collect::<Vec<_>>(), ids(&[0, 2]));
+    assert!(matches!(refused(&mut state, command(&[3], 5)), Refusal::Stale { .. }), "the version has grown");
+    // One that was given up is no replacement any more.
+    applied(&mut state, prepare(topic, at));
+    applied(&mut state, Command::AckTombstones { node: NodeId(1), loglets: ids(&[6]) });
+    let range = state.range(topic, at).expect("range").clone();
+    let late = Command::Replace(replacing(&range, topic, ids(&[5, 3]), LogletId(6)));
+    assert_eq!(refused(&mut state, late), Refusal::NotPrepared(LogletId(6)));
 }
 
 /// The command of a step in the state as it is.
@@ -465,6 +518,19 @@ fn command(state: &State, step: &Step, n: u128) -> Option<Command> {
                 seal_mode: SealMode::Fence,
             };
             Command::Restart(Restart { primary, ranges: old.map(row).collect(), now: 1 })
+        }
+        Step::Prepare { range: i } => {
+            let (topic, range) = range(*i)?;
+            prepare(topic, range.id)
+        }
+        Step::Replace { prepared: i, first, count, stale } => {
+            let n = usize::from(*i) % state.tombstones.len().max(1);
+            let (with, tombstone) = state.tombstones.iter().nth(n)?;
+            let range = state.range(tombstone.topic, tombstone.range)?;
+            let old = range.chain.iter().skip(*first).take(*count).map(|entry| entry.loglet).collect();
+            let mut replace = replacing(range, tombstone.topic, old, *with);
+            replace.version += u64::from(*stale);
+            Command::Replace(replace)
         }
         Step::Ids { count } => Command::AllocateProducerIds { count: *count },
         Step::Begin { range: i, at, merge } => {
@@ -643,6 +709,16 @@ fn command_numbers_stay() {
             now,
         }),
         Command::AlterNodeConfigs(AlterNodeConfigs { node: None, changes: BTreeMap::new() }),
+        prepare(topic, id),
+        Command::Replace(Replace {
+            topic,
+            range: id,
+            version: 0,
+            old: vec![],
+            with: LogletId(1),
+            degraded: None,
+            now,
+        }),
     ];
     for (number, command) in commands.iter().enumerate() {
         let bytes = postcard::to_allocvec(command).expect("encodes");

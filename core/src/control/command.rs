@@ -77,6 +77,44 @@ pub enum Command {
     AbortReshard(AbortReshard),
     /// Changes settings of nodes that are looked at while they run.
     AlterNodeConfigs(AlterNodeConfigs),
+    /// Takes a loglet that will hold sealed segments of a range anew: a tombstone until it replaces them, so that what is
+    /// never finished is deleted. Answer: [`Reply::Prepared`].
+    PrepareReplacement(PrepareReplacement),
+    /// Puts one compacted segment in the place of neighbouring sealed ones, which become tombstones.
+    Replace(Replace),
+}
+
+/// See [`Command::PrepareReplacement`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrepareReplacement {
+    /// The topic.
+    pub topic: TopicId,
+    /// The range.
+    pub range: RangeId,
+    /// Where the loglet is written: its drive tree, placed.
+    pub drive: DriveSpec,
+    /// Broker ms.
+    pub now: i64,
+}
+
+/// See [`Command::Replace`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replace {
+    /// The topic.
+    pub topic: TopicId,
+    /// The range; not fencing.
+    pub range: RangeId,
+    /// The range's version, read when it was seen that the segments are still those that were read (R1).
+    pub version: u64,
+    /// Neighbours in the range's chain, oldest first, all sealed, none of which lacks copies. Whoever asks knows that no
+    /// fold needs them (R12).
+    pub old: Vec<LogletId>,
+    /// The loglet that holds what stays of them, sealed; prepared, and not deleted since.
+    pub with: LogletId,
+    /// Its addresses that have fewer copies than they should.
+    pub degraded: Option<(Address, Address)>,
+    /// Broker ms.
+    pub now: i64,
 }
 
 /// See [`Command::AlterNodeConfigs`].
@@ -327,6 +365,8 @@ pub enum Reply {
         /// Its state; the ranges it made are in it.
         state: OperationState,
     },
+    /// The loglet that was taken.
+    Prepared(LogletId),
 }
 
 /// A segment that was opened.
@@ -516,6 +556,15 @@ pub enum Refusal {
         /// The range.
         range: RangeId,
     },
+    /// The segments to replace are not neighbours in the chain, not sealed, or lack copies.
+    #[error("range {range}: only neighbouring sealed segments that lack nothing are replaced")]
+    NotReplaceable {
+        /// The range.
+        range: RangeId,
+    },
+    /// The loglet was not prepared for that range, or was deleted since; for good.
+    #[error("{0} was not prepared as a replacement, or was given up")]
+    NotPrepared(LogletId),
 }
 
 /// What the one refused can do.
@@ -536,6 +585,7 @@ impl Refusal {
             | Refusal::NotTheOpenSegment { .. }
             | Refusal::NotAPrefix { .. }
             | Refusal::ParentsRemain { .. }
+            | Refusal::NotReplaceable { .. }
             | Refusal::NotMine { .. } => Retry::Reread,
             Refusal::TopicExists { .. }
             | Refusal::NameCollides { .. }
@@ -554,6 +604,7 @@ impl Refusal {
             | Refusal::OperationOver { .. }
             | Refusal::OtherRanges(_)
             | Refusal::OutOfBounds { .. }
+            | Refusal::NotPrepared(_)
             | Refusal::Exhausted(_) => Retry::No,
         }
     }

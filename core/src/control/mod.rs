@@ -17,6 +17,7 @@ pub mod state;
 mod apply;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod replace;
 mod rows;
 mod watch;
 

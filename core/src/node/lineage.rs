@@ -108,7 +108,8 @@ impl Inner {
         }
         let drive = self.storage.open(entry.loglet, &entry.drive).map_err(|e| e.to_string())?;
         let (loglet, base, opened_at) = (entry.loglet, entry.base, entry.opened_at);
-        Ok(self.segments.keep(Arc::new(Segment::new(owner, loglet, base, drive, opened_at, Some(tail)))))
+        let segment = Segment::new(owner, loglet, base, drive, opened_at, Some(tail));
+        Ok(self.segments.keep(Arc::new(segment.with_compacted(entry.sparse))))
     }
 
     /// The state of a range after its sealed segments, which are given: folded from its own log, else inherited from what
@@ -172,6 +173,17 @@ impl Inner {
             match next_to_read(&log, before) {
                 Step::Segment { index, segment } => {
                     let Some(found) = sealed.get(index) else { return Err("segment list changed".into()) };
+                    if found.compacted {
+                        // A newer segment had the state, or there would be none like this.
+                        if found.drive.caps().durable {
+                            return Err(format!(
+                                "range {}: the checkpoints above segment {} are gone, and that is compacted; its numbering is lost",
+                                range.id, segment.loglet
+                            ));
+                        }
+                        before = index;
+                        continue;
+                    }
                     if let Some(state) = fold_segment(&*found.drive, segment, range.span).await? {
                         return Ok(Own::State(state));
                     }

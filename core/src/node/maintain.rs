@@ -133,7 +133,11 @@ impl Inner {
         let config = topic.config.load_full();
         let (bytes, first_append_at) = range.head_data();
         let now = self.now_ms();
-        let due = retention::roll_due(bytes, first_append_at, config.segment_bytes, config.segment_ms, now);
+        let age = match config.cleanup.compact {
+            true => config.segment_ms.min(config.compaction.max_lag_ms),
+            false => config.segment_ms,
+        };
+        let due = retention::roll_due(bytes, first_append_at, config.segment_bytes, age, now);
         if due.is_some() {
             self.roll(topic, range).await;
             return;

@@ -5,6 +5,7 @@
 mod append;
 mod balance;
 mod catalog;
+mod compact;
 mod configs;
 mod follow;
 mod lineage;
@@ -30,6 +31,7 @@ mod damage_test;
 mod tests;
 
 use crate::api::{Api, Catalog, ClusterView, ControlVoter, Metric};
+use crate::codec::records::RecordCodec;
 use crate::config::dynamic::DynamicConfigs;
 use crate::config::node::NodeConfig;
 use crate::control::{self, Store};
@@ -72,6 +74,8 @@ pub struct NodeOptions {
     pub rack: Option<String>,
     /// Sizes and times.
     pub config: NodeConfig,
+    /// What packs and unpacks records, where compaction takes batches apart.
+    pub codec: Arc<dyn RecordCodec>,
     /// What goes wrong on which of the directories.
     #[cfg(test)]
     pub(crate) faults: TestFaults,
@@ -124,6 +128,7 @@ impl Node {
     pub async fn start(options: NodeOptions) -> Result<Node, StartError> {
         let (inner, recovered) = start::start(options).await?;
         inner.tasks.spawn(maintain::run(inner.clone()));
+        inner.tasks.spawn(compact::run(inner.clone()));
         inner.tasks.close();
         Ok(Node { inner, recovered })
     }
@@ -177,6 +182,7 @@ pub(crate) struct Inner {
     pub(super) rolls: AtomicU64,
     pub(super) dropped: AtomicU64,
     reshards: reshard::Reshards,
+    compaction: compact::Compaction,
     balance: balance::Balance,
     /// Background work; awaited at the stop.
     tasks: TaskTracker,
@@ -289,6 +295,16 @@ impl Inner {
             vec![],
             self.dropped.load(Ordering::Relaxed) as f64,
         );
+        let compaction = &self.compaction;
+        for (name, help, value) in [
+            ("segments_compacted_total", "Segments replaced by compaction", &compaction.replaced),
+            ("compaction_records_read_total", "Records that compaction looked at", &compaction.records),
+            ("compaction_records_kept_total", "Records of these that stay", &compaction.kept),
+            ("compaction_bytes_written_total", "Payload bytes that compaction wrote", &compaction.bytes),
+            ("compactions_failed_total", "Compactions given up, to be begun again", &compaction.failed),
+        ] {
+            add(name, help, true, vec![], value.load(Ordering::Relaxed) as f64);
+        }
         let control = self.control.written();
         add(
             "control_commits_total",

@@ -36,7 +36,7 @@ impl Inner {
 }
 
 /// A seal pass up to what it wants recorded: probe, fence, repair within a time.
-async fn seal_pass(
+pub(super) async fn seal_pass(
     drive: &dyn LogDrive,
     version: u64,
     window: u32,

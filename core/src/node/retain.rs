@@ -9,7 +9,8 @@ use crate::control::state::{Range, Topic};
 use crate::range::lineage::overlap;
 use crate::range::parts::Holdings;
 use crate::range::primary::{Known, RangePrimary};
-use crate::range::retention::{self, Bounds, FoldsFrom, Policy, SegmentView};
+use crate::range::retention::{self, Bounds, FoldsFrom, Part, Policy, SegmentView};
+use crate::range::segment::Segment;
 use crate::types::{LogletId, Offset, Partition, RangeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,40 +20,32 @@ use std::time::{Duration, Instant};
 const RAISE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a pass over a topic found.
-struct Pass {
+pub(super) struct Pass {
     /// The topic's ranges when it began.
     layout: Arc<Vec<Arc<RangePrimary>>>,
     /// Those of which all segments could be looked at.
-    looked_at: Vec<Arc<RangePrimary>>,
-    holdings: Holdings,
+    pub(super) looked_at: Vec<Arc<RangePrimary>>,
+    pub(super) holdings: Holdings,
     /// Committed log starts of their partitions.
-    log_starts: BTreeMap<Partition, Offset>,
+    pub(super) log_starts: BTreeMap<Partition, Offset>,
 }
 
 impl Inner {
     /// One pass over a topic. A layout that changes meanwhile ends it: the next one judges anew.
     pub(super) async fn retain(&self, topic: &TopicRuntime) {
-        let layout = topic.ranges();
-        let (looked_at, log_starts) = (Vec::new(), BTreeMap::new());
-        let mut pass = Pass { layout, looked_at, holdings: Holdings::default(), log_starts };
-        for range in pass.layout.iter().filter(|range| *range.known() == Known::Whole) {
-            match range.parts(self.now_ms()).await {
-                Ok(parts) => {
-                    let views = parts.iter().map(|(segment, parts)| SegmentView {
-                        loglet: segment.loglet,
-                        sealed: segment.tail().is_some(),
-                        parts: parts.clone(),
-                    });
-                    self.raise(topic, range, &views.collect::<Vec<_>>()).await;
-                    pass.holdings.add(parts);
-                    pass.looked_at.push(range.clone());
-                }
-                Err(error) => {
-                    tracing::warn!(topic = %topic.name, range = %range.id, %error, "retention cannot look at the segments");
-                }
+        let mut pass = Pass::new(topic.ranges());
+        for range in pass.whole() {
+            if let Some(parts) = self.parts_of(topic, &range).await {
+                let views = parts.iter().map(|(segment, parts)| SegmentView {
+                    loglet: segment.loglet,
+                    sealed: segment.tail().is_some(),
+                    parts: parts.clone(),
+                });
+                self.raise(topic, &range, &views.collect::<Vec<_>>()).await;
+                pass.add(range, parts);
             }
         }
-        pass.log_starts = pass.looked_at.iter().flat_map(|range| range.visible_log_starts()).collect();
+        pass.note_log_starts();
         let state = self.control.read();
         let Some(control) = state.topics.get(&topic.id) else { return };
         // Oldest first: a range goes only after its parents.
@@ -61,9 +54,36 @@ impl Inner {
         }
     }
 
+    /// What a topic's segments hold now.
+    pub(super) async fn look_at(&self, topic: &TopicRuntime) -> Pass {
+        let mut pass = Pass::new(topic.ranges());
+        for range in pass.whole() {
+            if let Some(parts) = self.parts_of(topic, &range).await {
+                pass.add(range, parts);
+            }
+        }
+        pass.note_log_starts();
+        pass
+    }
+
+    async fn parts_of(
+        &self,
+        topic: &TopicRuntime,
+        range: &RangePrimary,
+    ) -> Option<Vec<(Arc<Segment>, Vec<Part>)>> {
+        let parts = range.parts(self.now_ms()).await;
+        if let Err(error) = &parts {
+            tracing::warn!(topic = %topic.name, range = %range.id, %error, "retention cannot look at the segments");
+        }
+        parts.ok()
+    }
+
     async fn raise(&self, topic: &TopicRuntime, range: &RangePrimary, views: &[SegmentView]) {
         let config = topic.config.load_full();
-        let policy = Policy { retention_ms: config.retention_ms, retention_bytes: config.retention_bytes };
+        let policy = match config.cleanup.delete {
+            true => Policy { retention_ms: config.retention_ms, retention_bytes: config.retention_bytes },
+            false => Policy::default(),
+        };
         let bounds = |partition| {
             range.view(partition).map(|v| Bounds { log_start: v.log_start, high_watermark: v.high_watermark })
         };
@@ -111,8 +131,26 @@ impl Inner {
 }
 
 impl Pass {
+    fn new(layout: Arc<Vec<Arc<RangePrimary>>>) -> Pass {
+        let (looked_at, log_starts) = (Vec::new(), BTreeMap::new());
+        Pass { layout, looked_at, holdings: Holdings::default(), log_starts }
+    }
+
+    fn whole(&self) -> Vec<Arc<RangePrimary>> {
+        self.layout.iter().filter(|range| *range.known() == Known::Whole).cloned().collect()
+    }
+
+    fn add(&mut self, range: Arc<RangePrimary>, parts: Vec<(Arc<Segment>, Vec<Part>)>) {
+        self.holdings.add(parts);
+        self.looked_at.push(range);
+    }
+
+    fn note_log_starts(&mut self) {
+        self.log_starts = self.looked_at.iter().flat_map(|range| range.visible_log_starts()).collect();
+    }
+
     /// What a fold needs of a range.
-    fn folds_from(&self, range: &Range) -> FoldsFrom {
+    pub(super) fn folds_from(&self, range: &Range) -> FoldsFrom {
         if range.state == RangeState::Closed {
             let live = self.looked_at.iter().map(|live| (live.span, live.checkpointed().is_some()));
             return retention::folds_through(range.span, live);

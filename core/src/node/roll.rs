@@ -75,6 +75,8 @@ impl Inner {
         self.propose_extend(topic, range, version, ended).await?;
         if let Some(last) = range.segments().last() {
             last.seal(tail);
+            // Whoever reads it from here on shares what is known of it.
+            self.segments.keep(last.clone());
         }
         let state = self.control.read();
         let control = state.range(topic.id, range.id).ok_or("the range is gone")?;

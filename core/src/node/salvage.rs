@@ -32,10 +32,12 @@ impl Inner {
             let older = chain.iter().take(at).filter_map(|entry| {
                 let drive = self.storage.open(entry.loglet, &entry.drive).ok()?;
                 let (loglet, base, opened_at) = (entry.loglet, entry.base, entry.opened_at);
-                Some(Arc::new(Segment::new(owner(range), loglet, base, drive, opened_at, entry.tail)))
+                let older = Segment::new(owner(range), loglet, base, drive, opened_at, entry.tail);
+                Some(Arc::new(older.with_compacted(entry.sparse)))
             });
             let (loglet, base, opened_at) = (entry.loglet, entry.base, entry.opened_at);
             let last = Segment::new(owner(range), loglet, base, drive, opened_at, Some(end));
+            let last = last.with_compacted(entry.sparse);
             return Some((state, older.chain([Arc::new(last)]).collect()));
         }
         None

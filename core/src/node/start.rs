@@ -88,6 +88,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         parking: Default::default(),
         seal_passes: Default::default(),
         reshards: Default::default(),
+        compaction: Default::default(),
         balance: Default::default(),
         tasks: Default::default(),
     });

@@ -1,5 +1,6 @@
 mod admin;
 mod balance;
+mod compact;
 mod lineage;
 mod parking;
 mod reshard;
@@ -33,6 +34,7 @@ pub(super) fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
         node_id: 1,
         rack: None,
         config,
+        codec: Arc::new(crate::codec::records::Uncompressed),
         faults: Default::default(),
     }
 }
@@ -67,11 +69,23 @@ pub(super) fn base(outcome: &Appended) -> i64 {
 }
 
 pub(super) async fn read_all(node: &Node, topic: TopicId, partition: i32, from: i64) -> Vec<(i64, Vec<u8>)> {
+    let batches = read_batches(node, topic, partition, from).await.expect("readable");
+    let base = |batch: &Bytes| BatchHead::parse(batch).expect("a whole batch").base_offset;
+    batches.iter().map(|batch| (base(batch), batch[61..].to_vec())).collect()
+}
+
+/// Whole batches of a partition from an offset to its end.
+pub(super) async fn read_batches(
+    node: &Node,
+    topic: TopicId,
+    partition: i32,
+    from: i64,
+) -> Result<Vec<Bytes>, ReadFailure> {
     let mut found = Vec::new();
     let mut offset = from;
     loop {
         let from = ReadFrom { topic, partition, offset, max_bytes: 1 << 20, isolation: Default::default() };
-        let read = node.api().read(&[from], 1 << 20).await.remove(0).expect("readable");
+        let read = node.api().read(&[from], 1 << 20).await.remove(0)?;
         let mut bytes = Vec::new();
         for piece in read.pieces {
             match piece {
@@ -90,11 +104,11 @@ pub(super) async fn read_all(node: &Node, topic: TopicId, partition: i32, from: 
             let len = head.batch_length as usize + 12;
             let whole = &bytes[at..at + len];
             assert_eq!(crate::codec::crc32c(&[&whole[21..]]), head.crc, "stored bytes are whole");
-            found.push((head.base_offset, whole[61..].to_vec()));
+            found.push(Bytes::copy_from_slice(whole));
             at += len;
         }
         if read.next_offset == offset {
-            return found;
+            return Ok(found);
         }
         offset = read.next_offset;
     }

@@ -234,10 +234,14 @@ impl Inner {
         Ok(Arc::new(Segment::new(owner(range), entry.loglet, entry.base, drive, entry.opened_at, None)))
     }
 
-    /// Deletes what tombstones name and says so.
+    /// Deletes what tombstones name and says so, but for what is being written to replace segments. The caller holds the layout.
     pub(super) async fn bury(&self) {
         let node = self.node();
-        let loglets: Vec<LogletId> = self.control.read().tombstones_of(node).map(|(id, _)| id).collect();
+        let loglets: Vec<LogletId> = {
+            let state = self.control.read();
+            let written = self.compaction.written.lock();
+            state.tombstones_of(node).map(|(id, _)| id).filter(|id| !written.contains(id)).collect()
+        };
         if loglets.is_empty() {
             return;
         }

@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Entries that one list call may give.
 const LIST_ENTRIES_MAX: usize = 4096;
+/// How often a list is begun again because segments were replaced meanwhile.
+const READS_MAX: usize = 8;
 
 /// What of transactions a reader wants to see.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -136,21 +138,43 @@ impl RangePrimary {
         Ok(best)
     }
 
+    /// Reads on where compaction replaced a segment that was being read, whose data may be deleted then.
+    ///
+    /// Errors: also a range that has ended, whose segments were replaced in its successors.
     async fn list(
         &self,
         view: &ReadView,
         wanted: Wanted,
         min_timestamp: Option<i64>,
     ) -> Result<Vec<Stored>, ReadFailure> {
+        for _ in 0..READS_MAX {
+            let segments = self.segments();
+            let found = self.list_in(&segments, view, wanted, min_timestamp).await;
+            if !segments.iter().any(|segment| segment.is_replaced()) {
+                return found;
+            }
+        }
+        Err(ReadFailure::Storage(format!(
+            "topic {} partition {}: segments are being replaced, read again",
+            self.topic, wanted.partition
+        )))
+    }
+
+    async fn list_in(
+        &self,
+        segments: &[Arc<Segment>],
+        view: &ReadView,
+        wanted: Wanted,
+        min_timestamp: Option<i64>,
+    ) -> Result<Vec<Stored>, ReadFailure> {
         let Wanted { partition, offset, below: end, max_bytes, max_entries } = wanted;
-        let segments = self.segments();
-        let mut place = self.begin_at(&segments, partition, offset, min_timestamp).await?;
+        let mut place = self.begin_at(segments, partition, offset, min_timestamp).await?;
         let mut found: Vec<Stored> = Vec::new();
         let mut bytes = 0usize;
         let mut from = offset;
         while let Some((at, segment)) = place.and_then(|at| Some((at, segments.get(at)?))) {
-            let next = lineage::next_of(&segments, at + 1, partition);
-            if holds_nothing_of(&segments, at, next, partition) {
+            let next = lineage::next_of(segments, at + 1, partition);
+            if holds_nothing_of(segments, at, next, partition) {
                 place = next;
                 continue;
             }
@@ -179,8 +203,13 @@ impl RangePrimary {
             }
             for stored in listed {
                 let len = stored.payload.len();
-                // Offsets are dense: what begins later than asked for comes after something that is missing.
-                if min_timestamp.is_none() && stored.header.base_offset > from && from < end {
+                // Offsets are dense: what begins later than asked for comes after something that is missing, but where
+                // something was superseded. There too each partition's last entry is left.
+                if min_timestamp.is_none()
+                    && !segment.compacted
+                    && stored.header.base_offset > from
+                    && from < end
+                {
                     let next = stored.header.base_offset;
                     return Err(ReadFailure::Storage(format!(
                         "topic {} partition {partition} segment {}: offsets {from} to {} are missing",

@@ -32,7 +32,8 @@ pub struct Part {
 }
 
 impl Part {
-    fn newest(&self) -> i64 {
+    /// Time of its newest record, ms.
+    pub fn newest(&self) -> i64 {
         if self.max_timestamp > 0 { self.max_timestamp } else { self.appended_at }
     }
 }
@@ -137,15 +138,22 @@ pub fn droppable(
     log_start: impl Fn(Partition) -> Option<Offset>,
     folds_from: FoldsFrom,
 ) -> Vec<LogletId> {
-    let needless = match folds_from {
-        _ if broken(Mutant::DroppedTooEarly) => segments.len(),
-        FoldsFrom::Segment(loglet) => segments.iter().position(|s| s.loglet == loglet).unwrap_or(0),
-        FoldsFrom::Children => segments.len(),
-        FoldsFrom::Unknown => 0,
+    let needless = match broken(Mutant::DroppedTooEarly) {
+        true => segments.len(),
+        false => needless(segments, folds_from),
     };
     let passed = |part: &Part| log_start(part.partition).is_some_and(|start| part.next <= start);
     let dead = segments.iter().take(needless).take_while(|s| s.sealed && s.parts.iter().all(passed));
     dead.map(|s| s.loglet).collect()
+}
+
+/// How many of one range's `segments`, the oldest ones, no fold needs any more.
+pub fn needless(segments: &[SegmentView], folds_from: FoldsFrom) -> usize {
+    match folds_from {
+        FoldsFrom::Segment(loglet) => segments.iter().position(|s| s.loglet == loglet).unwrap_or(0),
+        FoldsFrom::Children => segments.len(),
+        FoldsFrom::Unknown => 0,
+    }
 }
 
 /// What folds through a closed range over `span`: nothing once every live range that holds partitions of it has a

@@ -2,7 +2,7 @@
 
 use crate::drive::LogDrive;
 use crate::types::{Address, LogletId, Offset, Partition, RangeId, Span};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The range that wrote a segment. Those that came from it read the segment too.
@@ -13,6 +13,9 @@ pub struct Owner {
     /// Its partitions: the segment holds entries of these, and its starts are one for each of them in order.
     pub span: Span,
 }
+
+/// Owner and base of a segment: see [`Segment::order`].
+pub type Order = (RangeId, u64);
 
 /// A segment of a range. Shared by the primaries of its range and of all that came from it, readers and background work.
 pub struct Segment {
@@ -26,8 +29,12 @@ pub struct Segment {
     pub drive: Arc<dyn LogDrive>,
     /// Broker ms when it was opened.
     pub opened_at: i64,
+    /// What was superseded is left out: offsets may be missing between its entries, never after the last of a partition.
+    pub compacted: bool,
     tail: OnceLock<Address>,
     starts: OnceLock<Arc<[Start]>>,
+    kept: OnceLock<Arc<[u64]>>,
+    replaced: AtomicBool,
     bytes: AtomicU64,
 }
 
@@ -58,14 +65,50 @@ impl Segment {
             base,
             drive,
             opened_at,
+            compacted: false,
             tail: OnceLock::new(),
             starts: OnceLock::new(),
+            kept: OnceLock::new(),
+            replaced: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
         };
         if let Some(tail) = tail {
             segment.seal(tail);
         }
         segment
+    }
+
+    /// The same segment as one that was compacted, or not.
+    pub fn with_compacted(self, compacted: bool) -> Segment {
+        Segment { compacted, ..self }
+    }
+
+    /// Payload bytes of the owner's partitions in a compacted segment, if they were counted already. Of any other they are
+    /// the difference of starts.
+    pub fn kept(&self) -> Option<Arc<[u64]>> {
+        self.kept.get().cloned()
+    }
+
+    /// Notes the payload bytes of the owner's partitions in a compacted segment.
+    pub fn note_kept(&self, kept: Arc<[u64]>) {
+        assert_eq!(kept.len(), self.owner.span.count(), "one number for each partition of the owner");
+        self.kept.get_or_init(|| kept);
+    }
+
+    /// Another segment stands in its place: its data may be deleted at any time from here on.
+    pub fn replace(&self) {
+        self.replaced.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether another segment stands in its place. What was read of it before this was asked is good when it is false.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::SeqCst)
+    }
+
+    /// Its place among the segments of its topic: of a partition's history, older ones are less. A child's id is larger than
+    /// its parents'.
+    pub fn order(&self) -> Order {
+        (self.owner.range, self.base)
     }
 
     /// The recorded tail, for good; `None` while the segment is open.

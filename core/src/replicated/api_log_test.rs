@@ -15,7 +15,14 @@ async fn node(dir: &Path) -> Node {
     let mut config = NodeConfig::default();
     config.set("disk.reserve.bytes", "64KiB").expect("a known key");
     let faults = Default::default();
-    let options = NodeOptions { data: vec![dir.to_path_buf()], node_id: 1, rack: None, config, faults };
+    let options = NodeOptions {
+        data: vec![dir.to_path_buf()],
+        node_id: 1,
+        rack: None,
+        config,
+        codec: std::sync::Arc::new(crate::codec::records::Uncompressed),
+        faults,
+    };
     Node::start(options).await.expect("starts")
 }
 

@@ -29,6 +29,38 @@ pub(crate) fn transactional(
     with_attributes(TRANSACTIONAL_BIT, partition, count, Some(producer), timestamp, text)
 }
 
+/// A batch whose records are records: key and value of each, of a `producer` or of none, in a transaction or not.
+pub(crate) fn keyed(
+    attributes: i16,
+    partition: Partition,
+    producer: Option<(i64, i16, i32)>,
+    timestamp: i64,
+    records: &[(Option<&str>, Option<&str>)],
+) -> Batch {
+    let mut body = Vec::new();
+    let signed = |out: &mut Vec<u8>, value: i64| {
+        let mut left = ((value << 1) ^ (value >> 63)) as u64;
+        while left >= 0x80 {
+            out.push(left as u8 | 0x80);
+            left >>= 7;
+        }
+        out.push(left as u8);
+    };
+    for (n, (key, value)) in (0i64..).zip(records) {
+        let mut record = vec![0];
+        signed(&mut record, 0);
+        signed(&mut record, n);
+        for field in [key, value] {
+            signed(&mut record, field.map_or(-1, |field| field.len() as i64));
+            record.extend_from_slice(field.unwrap_or_default().as_bytes());
+        }
+        signed(&mut record, 0);
+        signed(&mut body, record.len() as i64);
+        body.extend_from_slice(&record);
+    }
+    with_body(attributes, partition, records.len() as i32, producer, timestamp, &body)
+}
+
 fn with_attributes(
     attributes: i16,
     partition: Partition,
@@ -36,6 +68,17 @@ fn with_attributes(
     producer: Option<(i64, i16, i32)>,
     timestamp: i64,
     text: &str,
+) -> Batch {
+    with_body(attributes, partition, count, producer, timestamp, text.as_bytes())
+}
+
+fn with_body(
+    attributes: i16,
+    partition: Partition,
+    count: i32,
+    producer: Option<(i64, i16, i32)>,
+    timestamp: i64,
+    body: &[u8],
 ) -> Batch {
     let (id, epoch, sequence) = producer.unwrap_or((-1, -1, -1));
     let mut tail = BytesMut::new();
@@ -47,7 +90,7 @@ fn with_attributes(
     tail.put_i16(epoch);
     tail.put_i32(sequence);
     tail.put_i32(count);
-    tail.put_slice(text.as_bytes());
+    tail.put_slice(body);
     let mut bytes = BytesMut::new();
     bytes.put_i64(0);
     bytes.put_i32(9 + tail.len() as i32);

@@ -5,6 +5,7 @@
 
 use super::failure::{Failure, Format};
 use super::key_value;
+use crate::Codecs;
 use crate::config::layers::{self, Origin, Setting};
 use crate::config::{self, Loaded, LogFormat, Program};
 use crate::connection;
@@ -244,6 +245,7 @@ pub(super) fn options(loaded: &Loaded) -> NodeOptions {
         node_id: program.node_id,
         rack: program.rack.clone(),
         config: loaded.node.clone(),
+        codec: Arc::new(Codecs),
     }
 }
 

@@ -85,7 +85,8 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
 
 /// What makes all partitions of a request fail alike.
 fn whole_request_refused(context: &Context, request: &ProduceRequest) -> Option<Refused> {
-    let refused = |code, message: &str| Some(Refused { code, message: message.to_owned(), record: None });
+    let refused =
+        |code, message: &str| Some(Refused { code, message: message.to_owned(), records: Vec::new() });
     if !(-1..=1).contains(&request.acks) {
         return refused(ResponseError::InvalidRequiredAcks, "acks must be -1 (all), 0 or 1");
     }
@@ -185,7 +186,7 @@ fn not_admitted(error: TxnError, version: i16) -> Refused {
         TxnError::NotAdded => "Partition was not added to the transaction".to_owned(),
         other => format!("not let in as part of a transaction: {other}"),
     };
-    Refused { code, message, record: None }
+    Refused { code, message, records: Vec::new() }
 }
 
 /// Checks the batches of a topic; those that pass are to be appended.
@@ -203,7 +204,7 @@ fn check_topic(
         vpartition::by_name(catalog, &data.name)
     };
     let unknown = if by_id { ResponseError::UnknownTopicId } else { ResponseError::UnknownTopicOrPartition };
-    let refused = |code, message: String| Refused { code, message, record: None };
+    let refused = |code, message: String| Refused { code, message, records: Vec::new() };
     let Some(view) = view.cloned() else {
         return refuse_topic(data, &refused(unknown, "this node has no such topic".to_owned()));
     };
@@ -264,7 +265,7 @@ fn check_partition(
         return Err(Refused {
             code: ResponseError::UnknownTopicOrPartition,
             message: format!("'{}' has partitions 0 to {}", view.name, view.partitions - 1),
-            record: None,
+            records: Vec::new(),
         });
     }
     batch::check(records, version, now_ms, rules)
@@ -272,11 +273,12 @@ fn check_partition(
 
 fn failed(index: i32, why: &Refused) -> PartitionProduceResponse {
     let response = error_row(index, why.code, why.message.clone());
-    let Some(record) = why.record else { return response };
-    let row = BatchIndexAndErrorMessage::default()
-        .with_batch_index(record)
-        .with_batch_index_error_message(Some(StrBytes::from_string(why.message.clone())));
-    response.with_record_errors(vec![row])
+    let row = |record: &i32| {
+        BatchIndexAndErrorMessage::default()
+            .with_batch_index(*record)
+            .with_batch_index_error_message(Some(StrBytes::from_string(why.message.clone())))
+    };
+    response.with_record_errors(why.records.iter().map(row).collect())
 }
 
 fn error_row(index: i32, code: ResponseError, message: String) -> PartitionProduceResponse {

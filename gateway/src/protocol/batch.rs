@@ -7,6 +7,7 @@
 mod compress;
 mod records;
 
+pub use compress::Codecs;
 pub use records::{Malformed, Record, Records, inflate};
 
 use bytes::{Bytes, BytesMut};
@@ -44,10 +45,9 @@ impl Rules {
     /// The rules of a topic.
     pub fn of(topic: &TopicView) -> Rules {
         let config = &topic.config;
-        let compacted = |policy: &String| policy.split(',').any(|word| word.trim() == "compact");
         Rules {
             bytes_max: config.max_message_bytes as usize,
-            keys: topic.configs.get("cleanup.policy").is_some_and(compacted),
+            keys: config.cleanup.compact,
             broker_time: config.timestamp_type == TimestampType::LogAppendTime,
             before_max_ms: Some(config.timestamp_before_max_ms).filter(|ms| *ms < i64::MAX),
             after_max_ms: config.timestamp_after_max_ms,
@@ -56,19 +56,19 @@ impl Rules {
     }
 }
 
-/// Why a batch is not taken: the code, a sentence, and the record at fault where it is one.
+/// Why a batch is not taken: the code, a sentence, and the records at fault where it is those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Kafka's code.
     pub code: ResponseError,
     /// What is wrong, for people.
     pub message: String,
-    /// Index of the record at fault in its batch.
-    pub record: Option<i32>,
+    /// Indexes of the records at fault in their batch: all that lack a key, else the first one.
+    pub records: Vec<i32>,
 }
 
 fn refused(code: ResponseError, message: impl Into<String>) -> Refused {
-    Refused { code, message: message.into(), record: None }
+    Refused { code, message: message.into(), records: Vec::new() }
 }
 
 fn invalid(message: impl Into<String>) -> Refused {
@@ -220,12 +220,13 @@ fn contents(batch: &Bytes, head: &BatchHead, now_ms: i64, rules: &Rules) -> Resu
     timestamp(head.max_timestamp, now_ms, rules).map_err(|message| Refused {
         code: ResponseError::InvalidTimestamp,
         message,
-        record: Some(head.last_offset_delta),
+        records: vec![head.last_offset_delta],
     })
 }
 
 fn walk(records: &[u8], head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<(), Refused> {
-    let at = |record: i32, code, message: String| Refused { code, message, record: Some(record) };
+    let at = |record: i32, code, message: String| Refused { code, message, records: vec![record] };
+    let mut keyless = Vec::new();
     let mut walk = Records::new(records, head.record_count);
     for expected in 0..head.record_count {
         let record = match walk.next() {
@@ -247,15 +248,15 @@ fn walk(records: &[u8], head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<
             ));
         }
         if rules.keys && record.key.is_none() {
-            return Err(at(
-                expected,
-                ResponseError::InvalidRecord,
-                "Compacted topic cannot accept message without key".to_owned(),
-            ));
+            keyless.push(expected);
         }
         let time = head.base_timestamp.wrapping_add(record.timestamp_delta);
         timestamp(time, now_ms, rules)
             .map_err(|message| at(expected, ResponseError::InvalidTimestamp, message))?;
+    }
+    if !keyless.is_empty() {
+        let message = "Compacted topic cannot accept message without key".to_owned();
+        return Err(Refused { code: ResponseError::InvalidRecord, message, records: keyless });
     }
     match walk.rest() {
         0 => Ok(()),

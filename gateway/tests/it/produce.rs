@@ -14,6 +14,18 @@ async fn code(client: &mut Client, topic: &Topic, records: Bytes) -> i16 {
 }
 
 #[test]
+fn a_compacted_topic_takes_records_with_keys_only() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[("cleanup.policy", "compact,delete")]).await;
+        let refused = c.produce(&t, Batch { key: false, ..Batch::of(1) }.bytes()).await;
+        assert_eq!(refused.error_code, 87);
+        let message = refused.record_errors[0].batch_index_error_message.as_ref().map(|m| m.to_string());
+        assert_eq!(message.as_deref(), Some("Compacted topic cannot accept message without key"));
+    });
+}
+
+#[test]
 fn bad_batches_get_kafkas_codes_and_nothing_of_them_is_stored() {
     run(async {
         let mut c = Client::new().await;

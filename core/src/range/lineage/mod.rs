@@ -1,8 +1,8 @@
 //! Lineage: the segments of a range and of the ranges it came from, as one list (design 7 and 8). Pure.
 //!
 //! A range's list is every segment that may hold entries of its partitions, oldest first: its own, and those of each
-//! ancestor whose span overlaps. Loglet ids grow in the order of creation, and a range begins where its parents are
-//! closed. So those of the list whose owner's span holds a partition are, in order, that partition's history
+//! ancestor whose span overlaps. They are ordered by range and base: ids of ranges grow in the order of creation, and a range
+//! begins where its parents are closed. (Loglet ids say nothing: a compacted segment has a new one.) So those of the list whose owner's span holds a partition are, in order, that partition's history
 //! (INV-RANGE-9), however often it was split and merged; those that hold other partitions only are passed over.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!  list of r3: l1 l2 l3 l4 l5 l6 l7; history of partition 0: l1 l2 l3 l6 l7, of partition 2: l1 l2 l4 l5 l7
 //! ```
 
-use crate::range::segment::{Owner, Segment};
+use crate::range::segment::{Order, Owner, Segment};
 use crate::types::{Address, Partition, RangeId, Span};
 use crate::virtual_log::chain::ChainEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub fn ancestors<'a>(
     parents: &'a [RangeId],
     find: impl Fn(RangeId) -> Option<Kin<'a>>,
 ) -> Vec<(Owner, &'a ChainEntry)> {
-    let mut found: BTreeMap<_, (Owner, &ChainEntry)> = BTreeMap::new();
+    let mut found: BTreeMap<Order, (Owner, &ChainEntry)> = BTreeMap::new();
     let mut seen: BTreeSet<RangeId> = BTreeSet::new();
     let mut ahead: Vec<RangeId> = parents.to_vec();
     while let Some(id) = ahead.pop() {
@@ -43,7 +43,7 @@ pub fn ancestors<'a>(
         if seen.insert(id) {
             ahead.extend(kin.parents);
             let sealed = kin.chain.iter().filter(|entry| entry.tail.is_some_and(|tail| tail > Address(0)));
-            found.extend(sealed.map(|entry| (entry.loglet, (kin.owner, entry))));
+            found.extend(sealed.map(|entry| ((id, entry.base), (kin.owner, entry))));
         }
     }
     found.into_values().collect()
@@ -52,12 +52,12 @@ pub fn ancestors<'a>(
 /// What a range over `span` inherits of the lists of its parents, whose last segments are sealed: shared, so that what
 /// one has opened and read the others have too.
 pub fn inherit<'a>(span: Span, parents: impl IntoIterator<Item = &'a [Arc<Segment>]>) -> Vec<Arc<Segment>> {
-    let mut found: BTreeMap<_, Arc<Segment>> = BTreeMap::new();
+    let mut found: BTreeMap<Order, Arc<Segment>> = BTreeMap::new();
     for segment in parents.into_iter().flatten() {
         let tail = segment.tail();
         assert!(tail.is_some(), "{segment:?} is open, and its range has children");
         if tail > Some(Address(0)) && overlap(segment.owner.span, span).is_some() {
-            found.insert(segment.loglet, segment.clone());
+            found.insert(segment.order(), segment.clone());
         }
     }
     found.into_values().collect()

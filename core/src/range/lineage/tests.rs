@@ -206,10 +206,10 @@ mod control {
     use crate::types::{Generation, Primary};
     use crate::virtual_log::chain::SealMode;
 
-    fn entry(loglet: u64, tail: Option<u64>) -> ChainEntry {
+    fn entry(base: u64, loglet: u64, tail: Option<u64>) -> ChainEntry {
         let node = NodeId(1);
         ChainEntry {
-            base: 0,
+            base,
             loglet: LogletId(loglet),
             drive: DriveSpec::Memory { node },
             window: 1,
@@ -233,7 +233,14 @@ mod control {
         Given {
             owner: Owner { range: RangeId(id), span },
             parents: parents.iter().map(|p| RangeId(*p)).collect(),
-            chain: chain.iter().map(|(loglet, tail)| entry(*loglet, *tail)).collect(),
+            chain: chain
+                .iter()
+                .scan(0, |end, (loglet, tail)| {
+                    let base = *end;
+                    *end += tail.unwrap_or(0);
+                    Some(entry(base, *loglet, *tail))
+                })
+                .collect(),
         }
     }
 
@@ -259,6 +266,17 @@ mod control {
         all.remove(0);
         assert_eq!(loglets(&all, span(0, 7), &parents), [5, 7]);
         assert_eq!(loglets(&all, span(0, 7), &[]), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn a_compacted_segment_stands_where_those_stood_that_it_replaced() {
+        let mut all = [
+            given(0, span(0, 7), &[], &[(90, Some(13)), (3, Some(4))]),
+            given(1, span(0, 3), &[0], &[(80, Some(2)), (9, Some(2))]),
+        ];
+        all[0].chain[0].sparse = true;
+        all[1].chain[0].sparse = true;
+        assert_eq!(loglets(&all, span(0, 7), &[RangeId(1)]), [90, 3, 80, 9]);
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl World {
     pub(super) fn segment(&mut self, owner: Owner) -> Arc<Segment> {
         let loglet = LogletId(self.next_loglet);
         self.next_loglet += 1;
-        Arc::new(Segment::new(owner, loglet, 0, self.drive(loglet), self.clock, None))
+        Arc::new(Segment::new(owner, loglet, loglet.0, self.drive(loglet), self.clock, None))
     }
 
     /// A range that is not opened yet.

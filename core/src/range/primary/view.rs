@@ -86,6 +86,16 @@ impl RangePrimary {
         self.segments.store(Arc::new(kept));
     }
 
+    /// Puts `new` in the place of those of its segments that it replaces, neighbours in one log. Changes nothing for a range
+    /// that does not read them.
+    pub fn replace_segments(&self, gone: &[LogletId], new: &Arc<Segment>) {
+        let mut segments = Vec::clone(&self.segments.load());
+        let Some(at) = segments.iter().position(|s| gone.contains(&s.loglet)) else { return };
+        segments.retain(|s| !gone.contains(&s.loglet));
+        segments.insert(at, new.clone());
+        self.segments.store(Arc::new(segments));
+    }
+
     /// Bytes in the active segment and when its first record was sequenced (`None` before), for the roll.
     pub fn head_data(&self) -> (u64, Option<i64>) {
         let head = self.head.lock();

@@ -2,10 +2,11 @@
 //!
 //! Written so that the pickiest reader takes it: snappy in Java's stream of blocks, LZ4 frames of independent blocks.
 
-use super::records::{Malformed, XERIAL};
+use super::records::{Malformed, XERIAL, unpack};
 use bytes::{BufMut, Bytes, BytesMut};
 use rangeway_core::api::batch::{BATCH_HEAD_LEN, BATCH_OVERHEAD, BatchHead, CRC_FROM};
 use rangeway_core::api::crc32c;
+use rangeway_core::api::records::RecordCodec;
 use rangeway_core::config::topic::Compression;
 use std::io::Write;
 
@@ -76,6 +77,27 @@ fn pack(records: &[u8], compression: Compression) -> std::io::Result<Vec<u8>> {
             ended.map(|()| bytes)
         }
         Compression::Zstd(level) => zstd::stream::encode_all(records, level),
+    }
+}
+
+/// The codecs, for whoever rewrites stored batches: levels are the codecs' own defaults.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Codecs;
+
+impl RecordCodec for Codecs {
+    fn unpack(&self, codec: i16, packed: &[u8], most: usize) -> Result<Vec<u8>, Malformed> {
+        unpack(codec, packed, most)
+    }
+
+    fn pack(&self, codec: i16, records: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let compression = match codec {
+            1 => Compression::Gzip(-1),
+            2 => Compression::Snappy,
+            3 => Compression::Lz4(0),
+            4 => Compression::Zstd(0),
+            codec => return Err(Malformed(format!("unknown codec {codec}"))),
+        };
+        pack(records, compression).map_err(|e| Malformed(format!("the records do not compress: {e}")))
     }
 }
 

@@ -1,6 +1,7 @@
-//! The records section of a batch: bounded decompression, and a walk that borrows.
+//! The records section of a batch: bounded decompression.
 
 use rangeway_core::api::batch::{BATCH_HEAD_LEN, BatchHead};
+pub use rangeway_core::api::records::{Malformed, Record, Records};
 use std::borrow::Cow;
 use std::io::Read;
 
@@ -8,136 +9,6 @@ use std::io::Read;
 pub(super) const XERIAL: &[u8] = b"\x82SNAPPY\0";
 /// [`XERIAL`] and two version numbers.
 const XERIAL_HEADER: usize = 16;
-
-/// Why bytes are no records.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(pub String);
-
-fn malformed(message: impl Into<String>) -> Malformed {
-    Malformed(message.into())
-}
-
-/// One record, borrowed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// Offset less the batch's base offset.
-    pub offset_delta: i32,
-    /// Timestamp less the batch's base timestamp, ms.
-    pub timestamp_delta: i64,
-    /// Key.
-    pub key: Option<&'a [u8]>,
-    /// Value; `None` is a tombstone.
-    pub value: Option<&'a [u8]>,
-    /// Headers as encoded, their count included.
-    pub headers: &'a [u8],
-}
-
-/// Walks records without allocating. Ends after `count` records or at the first fault.
-#[derive(Clone, Debug)]
-pub struct Records<'a> {
-    rest: &'a [u8],
-    left: i32,
-}
-
-impl<'a> Records<'a> {
-    /// The records that `bytes`, not compressed, hold.
-    pub fn new(bytes: &'a [u8], count: i32) -> Records<'a> {
-        Records { rest: bytes, left: count }
-    }
-
-    /// Bytes not walked.
-    pub fn rest(&self) -> usize {
-        self.rest.len()
-    }
-
-    fn record(&mut self) -> Result<Record<'a>, Malformed> {
-        let length = usize::try_from(varint(&mut self.rest)?)
-            .ok()
-            .filter(|n| *n <= self.rest.len())
-            .ok_or_else(|| malformed("a record is longer than its batch"))?;
-        let (mut body, rest) = self.rest.split_at(length);
-        self.rest = rest;
-        let body = &mut body;
-        let _attributes = byte(body)?;
-        let timestamp_delta = varlong(body)?;
-        let offset_delta = varint(body)?;
-        let key = field(body)?;
-        let value = field(body)?;
-        let headers = *body;
-        let count = varint(body)?;
-        if count < 0 {
-            return Err(malformed(format!("a record with {count} headers")));
-        }
-        for _ in 0..count {
-            field(body)?.ok_or_else(|| malformed("a header without a key"))?;
-            field(body)?;
-        }
-        match body.len() {
-            0 => Ok(Record { offset_delta, timestamp_delta, key, value, headers }),
-            n => Err(malformed(format!("{n} bytes after the end of a record"))),
-        }
-    }
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Result<Record<'a>, Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left <= 0 {
-            return None;
-        }
-        self.left -= 1;
-        let record = self.record();
-        if record.is_err() {
-            self.left = 0;
-        }
-        Some(record)
-    }
-}
-
-fn byte(from: &mut &[u8]) -> Result<u8, Malformed> {
-    let (first, rest) = from.split_first().ok_or_else(|| malformed("a record is cut short"))?;
-    *from = rest;
-    Ok(*first)
-}
-
-fn varint(from: &mut &[u8]) -> Result<i32, Malformed> {
-    let wide = unsigned(from, 5)?;
-    let raw = u32::try_from(wide).map_err(|_| malformed("a varint is larger than 32 bits"))?;
-    Ok(((raw >> 1) as i32) ^ -((raw & 1) as i32))
-}
-
-fn varlong(from: &mut &[u8]) -> Result<i64, Malformed> {
-    let raw = unsigned(from, 10)?;
-    Ok(((raw >> 1) as i64) ^ -((raw & 1) as i64))
-}
-
-fn unsigned(from: &mut &[u8], bytes_max: u32) -> Result<u64, Malformed> {
-    let mut value = 0u64;
-    for at in 0..bytes_max {
-        let b = byte(from)?;
-        value |= u64::from(b & 0x7f) << (7 * at).min(63);
-        if b & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(malformed(format!("a varint of more than {bytes_max} bytes")))
-}
-
-fn field<'a>(from: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed> {
-    let length = varint(from)?;
-    if length == -1 {
-        return Ok(None);
-    }
-    let length = usize::try_from(length)
-        .ok()
-        .filter(|n| *n <= from.len())
-        .ok_or_else(|| malformed(format!("a field of {length} bytes with {} left", from.len())))?;
-    let (field, rest) = from.split_at(length);
-    *from = rest;
-    Ok(Some(field))
-}
 
 /// Whether the first bytes are such as the codec writes; costs nothing. Snappy has no mark of its own.
 pub(super) fn looks_compressed(bytes: &[u8], codec: i16) -> Result<(), String> {
@@ -150,19 +21,29 @@ pub(super) fn looks_compressed(bytes: &[u8], codec: i16) -> Result<(), String> {
     if bytes.starts_with(mark) { Ok(()) } else { Err(format!("the records are not {name}")) }
 }
 
+fn malformed(message: impl Into<String>) -> Malformed {
+    Malformed(message.into())
+}
+
 /// The records section of a batch, decompressed; at most `most` bytes, else an error.
 pub fn inflate<'a>(batch: &'a [u8], head: &BatchHead, most: usize) -> Result<Cow<'a, [u8]>, Malformed> {
     let packed = batch.get(BATCH_HEAD_LEN..).unwrap_or_default();
+    match head.codec() {
+        0 => Ok(Cow::Borrowed(packed)),
+        codec => unpack(codec, packed, most).map(Cow::Owned),
+    }
+}
+
+/// Decompressed bytes of a codec, by its number in the attributes; at most `most` bytes, else an error.
+pub(super) fn unpack(codec: i16, packed: &[u8], most: usize) -> Result<Vec<u8>, Malformed> {
     let io = |e: std::io::Error| malformed(e.to_string());
-    let records = match head.codec() {
-        0 => return Ok(Cow::Borrowed(packed)),
-        1 => bounded(flate2::read::MultiGzDecoder::new(packed), most)?,
-        2 => snappy(packed, most)?,
-        3 => bounded(lz4::Decoder::new(packed).map_err(io)?, most)?,
-        4 => bounded(zstd::stream::read::Decoder::new(packed).map_err(io)?, most)?,
-        codec => return Err(malformed(format!("unknown codec {codec}"))),
-    };
-    Ok(Cow::Owned(records))
+    match codec {
+        1 => bounded(flate2::read::MultiGzDecoder::new(packed), most),
+        2 => snappy(packed, most),
+        3 => bounded(lz4::Decoder::new(packed).map_err(io)?, most),
+        4 => bounded(zstd::stream::read::Decoder::new(packed).map_err(io)?, most),
+        codec => Err(malformed(format!("unknown codec {codec}"))),
+    }
 }
 
 fn bounded(reader: impl Read, most: usize) -> Result<Vec<u8>, Malformed> {

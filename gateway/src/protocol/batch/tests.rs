@@ -167,10 +167,10 @@ fn the_record_at_fault_is_named() {
     let section = [record(0, 0, Some(b"k"), b"v"), record(1, 0, None, b"v")].concat();
     let records = batch(2, 0, &section, |_| ());
     let refused = check(Some(&records), 9, NOW, &Rules { keys: true, ..RULES }).unwrap_err();
-    assert_eq!((refused.code.code(), refused.record), (87, Some(1)));
+    assert_eq!((refused.code.code(), refused.records), (87, vec![1]));
     let late = batch(2, 0, &[record(0, 0, None, b""), record(1, 4_000_000, None, b"")].concat(), |_| ());
     let refused = check(Some(&late), 9, NOW, &RULES).unwrap_err();
-    assert_eq!((refused.code.code(), refused.record), (32, Some(1)));
+    assert_eq!((refused.code.code(), refused.records), (32, vec![1]));
     let early = Rules { before_max_ms: Some(1000), ..RULES };
     assert_eq!(code(&plain(set(27, (NOW - 5000).to_be_bytes())), &early), 32);
 }
@@ -278,6 +278,35 @@ fn a_bomb_is_refused_without_being_unpacked() {
     let mut claim = snap::raw::Encoder::new().compress_vec(b"x").unwrap();
     claim.splice(0..1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
     assert_eq!(code(&batch(1, 2, &claim, |_| ()), &Rules { keys: true, ..RULES }), -1);
+}
+
+#[test]
+fn a_batch_of_any_codec_is_taken_apart_and_keeps_its_codec() {
+    use rangeway_core::api::records::{OpenBatch, RecordCodec};
+    let n = 40;
+    let open = open_records(n);
+    for codec in 0..=4 {
+        let section = if codec == 0 { open.clone() } else { packed(codec, &open) };
+        let before = batch(n, codec, &section, |_| ());
+        let laid_open = OpenBatch::new(&before, &Codecs, 1 << 20).unwrap();
+        let keep: Vec<bool> = (0..n).map(|i| i % 3 == 0).collect();
+        for horizon in [None, Some(NOW + 77)] {
+            let after = laid_open.rewrite(&Codecs, &keep, horizon).unwrap();
+            let head = BatchHead::parse(&after.bytes).unwrap();
+            assert_eq!((head.codec(), head.record_count, head.last_offset_delta), (codec, 14, n - 1));
+            assert_eq!(crc32c(&[&after.bytes[CRC_FROM..]]), head.crc);
+            assert_eq!(head.batch_length as usize + 12, after.bytes.len());
+            let records = inflate(&after.bytes, &head, 1 << 20).unwrap();
+            let kept: Vec<_> = Records::new(&records, head.record_count).collect::<Result<_, _>>().unwrap();
+            let shown = kept.iter().map(|r| (r.offset_delta, head.base_timestamp + r.timestamp_delta));
+            assert!(shown.eq((0..n).step_by(3).map(|i| (i, NOW + i64::from(i)))), "codec {codec}");
+            assert!(kept.iter().all(|r| r.key == Some(b"k") && r.value == Some(b"value")));
+            assert_eq!(head.max_timestamp, NOW + i64::from(n - 1));
+            assert_eq!(head.base_timestamp, horizon.unwrap_or(NOW));
+        }
+    }
+    assert!(Codecs.unpack(1, &packed(1, &vec![0; 1 << 20]), 1000).is_err(), "more than it may grow to");
+    assert!(Codecs.unpack(7, b"", 1000).is_err() && Codecs.pack(7, b"").is_err());
 }
 
 #[test]
