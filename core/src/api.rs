@@ -273,12 +273,14 @@ impl Api {
     ///
     /// Errors: see [`TopicError`]; all but `Control` are final for this request.
     pub async fn create_topic(&self, topic: NewTopic) -> Result<Arc<TopicView>, TopicError> {
-        self.node.create_topic(topic).await
+        let node = self.node.clone();
+        self.node.to_its_end(async move { node.create_topic(topic).await }).await
     }
 
     /// Deletes a topic: its partitions answer `UnknownPartition` from here on, its data is freed.
     pub async fn delete_topic(&self, topic: TopicId) -> Result<(), TopicError> {
-        self.node.delete_topic(topic).await
+        let node = self.node.clone();
+        self.node.to_its_end(async move { node.delete_topic(topic).await }).await
     }
 
     /// Appends partitions until there are `total`, in new ranges. With `validate_only` nothing changes.
@@ -288,7 +290,8 @@ impl Api {
         total: i32,
         validate_only: bool,
     ) -> Result<(), TopicError> {
-        self.node.create_partitions(topic, total, validate_only).await
+        let node = self.node.clone();
+        self.node.to_its_end(async move { node.create_partitions(topic, total, validate_only).await }).await
     }
 
     /// Sets (`Some`) and deletes (`None`) explicit configs of a topic. With `validate_only` nothing changes.
@@ -298,7 +301,10 @@ impl Api {
         changes: Vec<(String, Option<String>)>,
         validate_only: bool,
     ) -> Result<(), TopicError> {
-        self.node.alter_topic_configs(topic, changes, validate_only).await
+        let node = self.node.clone();
+        self.node
+            .to_its_end(async move { node.alter_topic_configs(topic, changes, validate_only).await })
+            .await
     }
 
     /// Sets (`Some`) and takes back (`None`) settings that are looked at while nodes run, by Kafka's names: of `node`, or of
@@ -309,7 +315,8 @@ impl Api {
         changes: Vec<(String, Option<String>)>,
         validate_only: bool,
     ) -> Result<(), TopicError> {
-        self.node.alter_node_configs(node, changes, validate_only).await
+        let this = self.node.clone();
+        self.node.to_its_end(async move { this.alter_node_configs(node, changes, validate_only).await }).await
     }
 
     /// A producer id that was never given out, with epoch 0.
@@ -521,7 +528,8 @@ impl Api {
     ///
     /// Errors: `UnknownOperation`, `Impossible` when it is over.
     pub async fn abort_operation(&self, id: uuid::Uuid) -> Result<OperationView, ReshardError> {
-        self.node.abort_operation(id).await
+        let node = self.node.clone();
+        self.node.to_its_end(async move { node.abort_operation(id).await }).await
     }
 
     /// Counters for `/metrics`: (name, help, kind is a counter, labels, value).

@@ -1,6 +1,7 @@
 mod admin;
 mod balance;
 mod compact;
+mod hang_up;
 mod lineage;
 mod parking;
 mod reshard;

@@ -23,6 +23,22 @@ use uuid::Uuid;
 const PRODUCER_ID_BLOCK: u32 = 1000;
 
 impl Inner {
+    /// Runs a change of the control state and of what is served to its end, also when who asked hangs up in the middle: else
+    /// a topic could be recorded and not served, or the other way round, until the next start.
+    pub(crate) async fn to_its_end<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        match self.tasks.spawn(change).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime ends, and with it who waits here.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
     pub(crate) async fn create_topic(&self, new: NewTopic) -> Result<Arc<TopicView>, TopicError> {
         let partitions = new.partitions.unwrap_or(self.options.config.num_partitions);
         let replication_factor =
