@@ -18,6 +18,8 @@ const TIMED_REQUESTS: usize = 400;
 const FETCH_BYTES: i32 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// After a start, until the node has read in the background where its segments begin.
+const SETTLED: Duration = Duration::from_secs(2);
 /// What is measured of a broker in one round, the less the better.
 const MEASURES: [&str; 5] = [
     "produce, one request at a time, µs (median)",
@@ -80,6 +82,7 @@ pub fn worn(reshards: u32, settings: &[(String, String)]) -> Result<()> {
 }
 
 fn measured(broker: &mut Broker) -> Result<[f64; MEASURES.len()]> {
+    std::thread::sleep(SETTLED);
     let mut connection = Connection::open(broker.address(), PATIENCE)?;
     let records = batch(10, 100)?;
     let mut took = [Vec::new(), Vec::new(), Vec::new()];
