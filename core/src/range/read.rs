@@ -149,9 +149,11 @@ impl RangePrimary {
     ) -> Result<Vec<Stored>, ReadFailure> {
         for _ in 0..READS_MAX {
             let segments = self.segments();
-            let found = self.list_in(&segments, view, wanted, min_timestamp).await;
-            if !segments.iter().any(|segment| segment.is_replaced()) {
-                return found;
+            match self.list_in(&segments, view, wanted, min_timestamp).await {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => {}
+                Err(_) if segments.iter().any(|segment| segment.is_replaced()) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(ReadFailure::Storage(format!(
@@ -160,13 +162,14 @@ impl RangePrimary {
         )))
     }
 
+    /// The entries; nothing where a segment was replaced while it was read.
     async fn list_in(
         &self,
         segments: &[Arc<Segment>],
         view: &ReadView,
         wanted: Wanted,
         min_timestamp: Option<i64>,
-    ) -> Result<Vec<Stored>, ReadFailure> {
+    ) -> Result<Option<Vec<Stored>>, ReadFailure> {
         let Wanted { partition, offset, below: end, max_bytes, max_entries } = wanted;
         let mut place = self.begin_at(segments, partition, offset, min_timestamp).await?;
         let mut found: Vec<Stored> = Vec::new();
@@ -196,6 +199,9 @@ impl RangePrimary {
                 Some(listed) => listed,
                 None => segment.drive.list(query).await.map_err(|e| unreadable(self, segment, e))?,
             };
+            if segment.is_replaced() {
+                return Ok(None);
+            }
             // An answer may stop short of its limits; only an empty one is the segment's end.
             if listed.is_empty() {
                 place = next;
@@ -219,17 +225,17 @@ impl RangePrimary {
                     )));
                 }
                 if stored.header.base_offset >= end || (!found.is_empty() && bytes + len > max_bytes) {
-                    return Ok(found);
+                    return Ok(Some(found));
                 }
                 bytes += len;
                 from = stored.header.last_offset() + 1;
                 found.push(stored);
             }
             if bytes >= max_bytes || found.len() >= max_entries || from >= end {
-                return Ok(found);
+                return Ok(Some(found));
             }
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// The segment in which a list begins: the one that holds `offset`, or a later one before which the partition had no
