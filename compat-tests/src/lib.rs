@@ -9,6 +9,7 @@ pub mod browser;
 pub mod checks;
 pub mod cost;
 pub mod http;
+pub mod java;
 pub mod judge;
 pub mod load;
 pub mod member;

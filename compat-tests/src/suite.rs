@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::broker::{Broker, Kind, installed, source};
+use crate::broker::{Broker, Kind, source};
 use crate::reshard;
 
 /// How long one client's program may take.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+const PROGRAM_LIMIT: Duration = Duration::from_secs(1200);
 const RESHARD_SEED: u64 = 16;
 
 /// What the lines of one client came to.
@@ -95,28 +95,31 @@ pub fn on_path(program: &str) -> bool {
     std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
 }
 
-/// Compiles `clients/java/NAME.java`; answers the class path to run it with.
-pub fn compile_java(name: &str) -> Result<String> {
-    let home = installed().join("java");
-    let class_path = format!("{}:{}/*", home.join("classes").display(), home.join("libs").display());
-    let done = Command::new("javac")
-        .args(["-d".as_ref(), home.join("classes").as_os_str(), "-cp".as_ref(), class_path.as_ref()])
-        .arg(folder("java").join(name).with_extension("java"))
-        .stdin(Stdio::null())
-        .output()
-        .context("running javac")?;
-    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Ok(class_path)
+/// Runs a client's program to its end against a broker of its own and settles its lines.
+pub fn run(client: &str, program: Command) -> Result<()> {
+    run_within(client, program, |http, suite| amid_reshards(http, suite))
 }
 
-/// Runs a client's program to its end against a broker of its own and settles its lines.
-pub fn run(client: &str, mut program: Command) -> Result<()> {
+/// The same while the ranges of all topics split and merge, with pauses of `pause_ms` at most; the reference has none.
+pub fn run_amid_reshards(client: &str, program: Command, pause_ms: u64) -> Result<()> {
+    run_within(client, program, |http, suite| match Kind::from_env() {
+        Kind::Rangeway => reshard::amid(http, RESHARD_SEED, pause_ms, suite),
+        Kind::Reference => suite(),
+    })
+}
+
+/// `within` is given the HTTP door of the broker, and runs what it is given once.
+fn run_within(
+    client: &str,
+    mut program: Command,
+    within: impl FnOnce(SocketAddr, &mut dyn FnMut() -> Result<Report>) -> Result<Report>,
+) -> Result<()> {
     let kind = Kind::from_env();
     let mut broker = Broker::start(kind, &[])?;
     program.arg(broker.address().to_string());
     program.current_dir(folder(client));
     let http = broker.http_address();
-    let report = amid_reshards(http, || converse(&mut program, &mut broker));
+    let report = within(http, &mut || converse(&mut program, &mut broker));
     let report = report.with_context(|| format!("running {client}"))?;
     let settled = settle(client, kind, &report);
     if settled.is_err() {

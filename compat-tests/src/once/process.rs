@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use crate::java;
 use crate::order::python;
-use crate::suite::{compile_java, folder};
+use crate::suite::folder;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub(super) enum Library {
 
 impl Programs {
     pub(super) fn prepare() -> Result<Self> {
-        Ok(Self { class_path: compile_java("Once")? })
+        Ok(Self { class_path: java::compile("java", "Once")? })
     }
 
     fn command(&self, library: Library) -> Command {

@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 
 use super::report::Report;
 use crate::broker::installed;
-use crate::suite::{compile_java, folder, on_path};
+use crate::java;
+use crate::suite::{folder, on_path};
 
 const STDERR_LINES_SHOWN: usize = 10;
 
@@ -60,7 +61,7 @@ impl Programs {
 
     /// Finds them, of these names in `clients/confluent-kafka` and `clients/java`, and compiles the Java one.
     pub fn prepare(script: &'static str, class: &'static str) -> Result<Self> {
-        Ok(Self { python: python(), class_path: compile_java(class)?, names: (script, class) })
+        Ok(Self { python: python(), class_path: java::compile("java", class)?, names: (script, class) })
     }
 
     fn command(&self, library: Library) -> Command {

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use rangeway_compat_tests::broker::installed;
 use rangeway_compat_tests::suite::on_path;
-use rangeway_compat_tests::{skip, suite};
+use rangeway_compat_tests::{java, skip, suite};
 
 #[test]
 fn kcat_passes_its_lines() {
@@ -39,17 +39,11 @@ fn python(client: &str) {
 
 #[test]
 fn the_java_client_and_kafkas_tools_pass_their_lines() {
-    let libs = installed().join("java/libs");
-    if !on_path("javac") || !libs.is_dir() {
-        let missing = "no Java 17 with javac, or no kafka-clients".to_owned();
-        return skip::announce(
-            "java",
-            &missing,
-            "apt-get install openjdk-17-jdk maven && compat-tests/install java",
-        );
+    if !java::is_installed("java") {
+        return;
     }
-    suite::compile_java("Tools").unwrap();
-    let class_path = suite::compile_java("Suite").unwrap();
+    java::compile("java", "Tools").unwrap();
+    let class_path = java::compile("java", "Suite").unwrap();
     let mut program = Command::new("bash");
     program.arg("suite.sh").env("CLASSPATH", class_path);
     suite::run("java", program).unwrap();

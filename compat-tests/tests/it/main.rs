@@ -11,6 +11,7 @@ mod compaction;
 mod crash;
 mod demo;
 mod full_disk;
+mod java;
 mod once;
 mod order;
 mod page;
