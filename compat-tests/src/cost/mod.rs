@@ -1,6 +1,7 @@
 //! What splits and merges cost: how long producers are held up, what others notice, how much throughput and metadata it takes, and what
 //! a topic is like after a thousand of them. Everything is measured against an undisturbed control in the same run, interleaved.
 
+pub mod coordinators;
 mod load;
 mod stats;
 mod worn;
