@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Of a batch in its entry: the entry's header is so many bytes before the records.
 const HEADER_BEFORE_RECORDS: u64 = 61 + 96;
 
-fn extents(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn extents(dir: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(dir.join("extents")).expect("listed").map(|f| f.expect("a file").path());
     let mut files: Vec<PathBuf> = files.filter(|p| p.extension().is_some_and(|e| e == "ext")).collect();
     files.sort();
@@ -34,13 +34,13 @@ fn flip(dir: &Path, text: &str, before: u64) {
     assert!(flipped > 0, "'{text}' is stored");
 }
 
-async fn read_at(node: &Node, topic: TopicId, offset: i64) -> Result<i64, ReadFailure> {
+pub(super) async fn read_at(node: &Node, topic: TopicId, offset: i64) -> Result<i64, ReadFailure> {
     let from = ReadFrom { topic, partition: 0, offset, max_bytes: 1, isolation: Default::default() };
     node.api().read(&[from], 1).await.remove(0).map(|read| read.next_offset)
 }
 
 /// A node with one topic and `count` records in its partition 0, each a batch that says its offset; killed.
-async fn killed_with(dir: &Path, count: i64) -> TopicId {
+pub(super) async fn killed_with(dir: &Path, count: i64) -> TopicId {
     let node = Node::start(options(&[dir], &[])).await.expect("starts");
     let id = topic(&node, "t", 1, &[]).await;
     for i in 0..count {

@@ -2,10 +2,12 @@
 //! and `range::lineage`.
 
 use super::Inner;
-use super::recover::fold_segment;
+use super::recover::{SCAN_ENTRIES, fold_segment};
 use super::topics::owner;
+use crate::codec::entry::EntryKind;
 use crate::control::command::Ended;
 use crate::control::state::{Range, Topic};
+use crate::drive::{LogDrive, ScanQuery};
 use crate::range::fold::{LogSummary, SealedSegment, Step, next_to_read};
 use crate::range::lineage::{self, Kin};
 use crate::range::project;
@@ -187,6 +189,7 @@ impl Inner {
                     if let Some(state) = fold_segment(&*found.drive, segment, range.span).await? {
                         return Ok(Own::State(state));
                     }
+                    holds_no_state(&*found.drive, segment).await?;
                     before = index;
                 }
                 Step::Blank => return Ok(Own::State(RangeState::new(range.span))),
@@ -212,6 +215,32 @@ impl Inner {
         };
         !range.chain.iter().any(durable)
     }
+}
+
+/// Whether a segment without a whole checkpoint is right: one that ended within its first holds pieces of it and nothing else.
+///
+/// Errors: entries are missing, or others are there; what they numbered must not be numbered again.
+async fn holds_no_state(drive: &dyn LogDrive, segment: SealedSegment) -> Result<(), String> {
+    if !drive.caps().durable {
+        return Ok(());
+    }
+    let mut from = Address(0);
+    while from < segment.tail {
+        let query = ScanQuery { from, below: segment.tail, max_entries: SCAN_ENTRIES };
+        let page = drive.scan_heads(query).await.map_err(|e| e.to_string())?;
+        let pieces = page.iter().take_while(|stored| {
+            let piece = stored.header.kind == EntryKind::Checkpoint && stored.header.address == from;
+            from = if piece { from.plus(1) } else { from };
+            piece
+        });
+        if page.is_empty() || pieces.count() < page.len() {
+            return Err(format!(
+                "segment {}: no checkpoint of it can be found, though it holds entries up to {}; its numbering is lost",
+                segment.loglet, segment.tail
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The parent `id` of `child`, to be folded.

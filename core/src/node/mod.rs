@@ -26,6 +26,8 @@ pub mod verify;
 mod watch;
 
 #[cfg(test)]
+mod absent_test;
+#[cfg(test)]
 mod damage_test;
 #[cfg(test)]
 mod tests;

@@ -67,6 +67,8 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         }
         (Err(error), _) => return Err(error.into()),
     };
+    let next = control.read().counters.next_loglet;
+    disks.iter().for_each(|disk| disk.used_before(LogletId(next)));
     let memory = MemoryStore::new().map_err(|e| StartError::Data(format!("memory drive: {e}")))?;
     let dynamic = configs::dynamic_of(&control.read(), node);
     let inner = Arc::new(Inner {
@@ -253,6 +255,7 @@ impl Inner {
             });
         }
         self.refresh_catalog();
+        self.storage.disks().iter().for_each(|disk| disk.settled());
         Ok(count)
     }
 

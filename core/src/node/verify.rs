@@ -93,6 +93,8 @@ fn finding(found: store::Finding) -> Finding {
         store::FindingKind::Directory => "directory",
         store::FindingKind::Chunk => "chunk",
         store::FindingKind::LeafTable => "leaf table",
+        store::FindingKind::Inventory => "inventory",
+        store::FindingKind::Missing => "missing file",
         store::FindingKind::Unknown => "unknown file",
     };
     let damage = found.damage;

@@ -8,6 +8,7 @@ use super::extent::{CHUNK_KEY, Extent};
 use super::format::{
     BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, RECORD_HEADER_LEN, RecordHeader, RecordKind, align_up,
 };
+use super::inventory::Inventory;
 use super::leaf::{read_encoded, verify_entry};
 use super::leaf_table::LeafTable;
 use super::recovery::{Found, scan};
@@ -182,8 +183,9 @@ fn memory_file(head: &[u8], body: &[u8]) -> io::Result<File> {
 pub fn directory(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let rest = rest.get(..rest.len().min(INPUT_MAX)).unwrap_or_default();
-    match first % 4 {
+    match first % 5 {
         0 => leaf_table(rest),
+        4 => inventory(rest),
         1 => superblock(rest),
         2 => file_directory(rest, 7),
         _ => {
@@ -215,6 +217,16 @@ fn leaf_table(bytes: &[u8]) {
                 "registers: holes below the end"
             );
         }
+    }
+}
+
+fn inventory(bytes: &[u8]) {
+    let disk = DiskId(Uuid::nil());
+    let mut head = [0; 24];
+    head[..5].copy_from_slice(b"RWIN\x01");
+    if let Some(all) = Inventory::decode(&with_checksum(bytes, &head), disk) {
+        let rows = all.extents.len() + all.chunks.len();
+        assert!(rows * 32 <= bytes.len(), "an inventory of {rows} rows out of {} bytes", bytes.len());
     }
 }
 

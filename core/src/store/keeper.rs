@@ -13,7 +13,8 @@ use crate::store::file::{Aligned, RewriteStep, Writer};
 use crate::store::flusher::{Copied, Failed, Plan, Rewritten};
 use crate::store::format::BLOCK;
 use crate::store::index::LeafIndex;
-use crate::store::leaf::Index;
+use crate::store::inventory::Inventory;
+use crate::store::leaf::{Index, Leaf};
 use crate::store::life::Look;
 use crate::store::rewrite::{Candidate, Choice, Life, choose};
 use crate::store::superblock::{sync_dir, write_whole};
@@ -48,6 +49,8 @@ pub(crate) const DISCARD_ROW: u16 = u16::MAX;
 pub(crate) enum Job {
     /// An extent takes no more writes, and its last group is proven.
     Closed(Closed),
+    /// An extent counts from now on.
+    Begun,
     /// Something died: a trim, a deletion, raised log starts.
     Check,
     /// The flusher is done with a plan.
@@ -126,6 +129,7 @@ impl Keeper {
                     let ahead = self.allocate(1);
                     self.check().and(ahead)
                 }
+                Ok(Job::Begun) => self.save_inventory(&[]),
                 Ok(Job::Check) => {
                     self.inner.check_queued.store(false, Ordering::Release);
                     self.died = true;
@@ -260,6 +264,7 @@ impl Keeper {
         }
         if !dead.is_empty() {
             self.save_table()?;
+            self.save_inventory(&dead.iter().map(|(_, extent)| extent.key).collect::<Vec<_>>())?;
             dead.into_iter().for_each(|(_, extent)| self.retire(extent));
         }
         // What is beyond an extent without directory has neighbours that are not in the list.
@@ -271,6 +276,24 @@ impl Keeper {
     fn save_table(&mut self) -> io::Result<()> {
         self.sequence += 1;
         self.inner.leaf_table(self.sequence).write(&self.inner.dir, self.inner.superblock.disk)
+    }
+
+    /// Records what is there, but for `without` (keys), which is about to go.
+    fn save_inventory(&self, without: &[u64]) -> io::Result<()> {
+        if self.forgets_absent() {
+            self.inner.extents.lock().absent = Inventory::default();
+        }
+        let inventory = Inventory::of(&self.inner.extents.lock(), without);
+        inventory.write(&self.inner.dir, self.inner.superblock.disk)
+    }
+
+    /// Whether all that what is missing may have held was deleted since.
+    fn forgets_absent(&self) -> bool {
+        let misses = |leaf: &Arc<Leaf>| {
+            let state = leaf.state.read();
+            state.suspect.is_some() && !state.discarded
+        };
+        self.inner.settled.load(Ordering::Acquire) && !self.inner.leaves().iter().any(misses)
     }
 
     /// Sends the flusher its next work, if there is any.
@@ -303,7 +326,10 @@ impl Keeper {
         let Rewritten { sources, outcome } = rewritten;
         match outcome {
             Ok(Some(copied)) => self.register(copied, &sources)?,
-            Ok(None) => self.save_table()?,
+            Ok(None) => {
+                self.save_table()?;
+                self.save_inventory(&sources.iter().map(|source| source.key).collect::<Vec<_>>())?;
+            }
             Err(Failed::Ended) => {
                 self.halted = true;
                 return Ok(());

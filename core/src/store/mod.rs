@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -35,6 +35,7 @@ mod format;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod index;
+mod inventory;
 mod journal;
 mod keeper;
 pub(crate) mod leaf;
@@ -68,6 +69,7 @@ use directory::Directories;
 use extent::{EXTENTS, Extent};
 use file::{WriteMode, Writer};
 use format::{BLOCK, ExtentHeader};
+use inventory::Inventory;
 use journal::{Journal, Open};
 use keeper::{Closed, Job, Keeper};
 use leaf::Leaf;
@@ -156,6 +158,8 @@ pub(crate) struct Extents {
     /// Group numbers below were used when the directory was opened.
     pub(crate) next_group: u64,
     pub(crate) next_file: u64,
+    /// What the inventory named and the start did not find.
+    pub(crate) absent: Inventory,
 }
 
 /// What the journal thread, the drives and the store share.
@@ -185,6 +189,14 @@ pub(crate) struct Inner {
     space: Mutex<Option<Space>>,
     /// Damage of no single entry, found when the directory was opened.
     file_damage: Mutex<Vec<Damage>>,
+    /// Why entries of a leaf of which nothing was found may have been there.
+    pub(crate) lost_any: OnceLock<String>,
+    /// All leaves that are used were asked for.
+    pub(crate) settled: AtomicBool,
+    /// Something is lost within a file that is there.
+    pub(crate) lost_within: AtomicBool,
+    /// Loglets below were handed out before this start, or before it was found what is missing.
+    used_below: AtomicU64,
 }
 
 impl Inner {
@@ -206,7 +218,12 @@ impl Inner {
         let discarded = self.discarded.lock().contains(&id.loglet);
         let made = || {
             let leaf = Leaf::new(id);
-            leaf.state.write().discarded = discarded;
+            let mut state = leaf.state.write();
+            state.discarded = discarded;
+            if id.loglet.0 < self.used_below.load(Ordering::Acquire) {
+                state.suspect = self.lost_any.get().cloned();
+            }
+            drop(state);
             Arc::new(leaf)
         };
         self.leaves.entry(id).or_insert_with(made).clone()
@@ -284,6 +301,7 @@ impl Inner {
         let file = File::open(path)?;
         let extent = Arc::new(Extent::new(header.number, path.to_owned(), file, header.len));
         self.extents.lock().live.insert(header.number, extent.clone());
+        self.keep(Job::Begun);
         let (salt, first_group) = (header.salt, header.first_group);
         Ok(Open { extent, writer, position: BLOCK as u64, salt, first_group })
     }
@@ -460,6 +478,10 @@ impl DiskStore {
             dropped: AtomicBool::new(false),
             space: Mutex::default(),
             file_damage: Mutex::default(),
+            lost_any: OnceLock::new(),
+            lost_within: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
+            used_below: AtomicU64::new(0),
         });
         if let Some(full) = full {
             inner.die(format!("no space left to begin ({full}): free some and start again"));
@@ -509,6 +531,33 @@ impl DiskStore {
     /// The drive of one leaf; the leaf is made by its first write.
     pub fn drive(&self, id: LeafId) -> Arc<DiskDrive> {
         Arc::new(DiskDrive::new(self.inner.clone(), self.inner.leaf(id)))
+    }
+
+    /// Loglets below were handed out before this start: where something of the directory is lost, one of which nothing is found may have
+    /// been there, and is not taken for empty. Said before any drive is asked for.
+    pub fn used_before(&self, next: LogletId) {
+        if self.inner.lost_any.get().is_none() {
+            return;
+        }
+        let mut extents = self.inner.extents.lock();
+        let Inventory { extents: absent, chunks } = &mut extents.absent;
+        let mut below = 0;
+        for held in absent.iter_mut().chain(chunks) {
+            if held.below.0 == 0 {
+                held.below = next;
+            }
+            below = below.max(held.below.0);
+        }
+        // Of what is lost within files that are there, it is not known since when.
+        let below = if self.inner.lost_within.load(Ordering::Relaxed) { next.0 } else { below };
+        drop(extents);
+        self.inner.used_below.store(below, Ordering::Release);
+        self.inner.keep(Job::Begun);
+    }
+
+    /// All drives that are used were asked for since the start.
+    pub fn settled(&self) {
+        self.inner.settled.store(true, Ordering::Release);
     }
 
     /// Deletes all leaves of a loglet, by tombstone: queued, durable with the next group.

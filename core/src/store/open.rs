@@ -8,6 +8,7 @@ use crate::store::file::{Aligned, Writer};
 use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, HeaderBlock};
 use crate::store::format::{RecordHeader, RecordKind};
 use crate::store::index::IndexEntry;
+use crate::store::inventory::{self, Held, Inventory};
 use crate::store::journal::Open;
 use crate::store::keeper::Closed;
 use crate::store::leaf::{Index, LeafState};
@@ -16,8 +17,8 @@ use crate::store::recovery::{Damage, Found, FoundGroup, RecoveryReport, parse, r
 use crate::store::room::is_full;
 use crate::store::superblock::OpenError;
 use crate::store::{Inner, Spare};
-use crate::types::LeafId;
-use std::collections::{BTreeMap, HashMap};
+use crate::types::{LeafId, LogletId};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,31 +56,42 @@ pub(crate) struct Recovered {
     pub(crate) stale: Vec<Arc<Extent>>,
 }
 
-/// Addresses that were written, are not trimmed, and are not found, as first and one above the last.
-fn missing(state: &LeafState, directories: &Directories) -> BTreeMap<u64, u64> {
-    let mut found: Vec<(u64, u64)> = state.registers.holes().collect();
+/// Addresses that were written, are not trimmed, are not found, and may have stood in what is lost, as first and one above the last.
+///
+/// `lost`: extent numbers, first and last. What lies elsewhere and is not found is dead: its extent was recycled.
+fn missing(state: &LeafState, directories: &Directories, lost: &[(u64, u64)]) -> BTreeMap<u64, u64> {
+    // Start, end, and of what was found the numbers of the extents that it stands in.
+    type Run = (u64, u64, Option<(u64, u64)>);
+    let mut found: Vec<Run> = state.registers.holes().map(|(start, end)| (start, end, None)).collect();
     for (extent, index) in &state.extents {
+        let place = Some((extent.first, extent.number));
         match index {
-            Index::Memory(index) => found.extend(index.entries().iter().map(|e| (e.address, e.address + 1))),
+            Index::Memory(index) => {
+                found.extend(index.entries().iter().map(|e| (e.address, e.address + 1, place)));
+            }
             Index::Disk(s) if s.is_contiguous() => {
-                found.push((s.addresses.0, s.addresses.1.saturating_add(1)))
+                found.push((s.addresses.0, s.addresses.1.saturating_add(1), place));
             }
             Index::Disk(s) => {
                 let entries = (0..s.entries).filter_map(|i| directories.entry(extent, s, i).ok());
-                found.extend(entries.map(|e| (e.address, e.address.saturating_add(1))));
+                found.extend(entries.map(|e| (e.address, e.address.saturating_add(1), place)));
             }
         }
     }
     found.sort_unstable();
+    let may_be_lost = |from: u64, to: u64| lost.iter().any(|(first, last)| from <= *last && *first <= to);
     let mut missing = BTreeMap::new();
-    let mut next = state.registers.trimmed();
-    for (start, end) in found {
-        if start > next {
+    let (mut next, mut after) = (state.registers.trimmed(), 0);
+    for (start, end, place) in found {
+        if start > next && may_be_lost(after, place.map_or(u64::MAX, |(_, last)| last)) {
             missing.insert(next, start);
         }
-        next = next.max(end);
+        if end > next {
+            after = place.map_or(after, |(first, _)| first);
+            next = end;
+        }
     }
-    if next < state.registers.end() {
+    if next < state.registers.end() && may_be_lost(after, u64::MAX) {
         missing.insert(next, state.registers.end());
     }
     missing
@@ -91,8 +103,16 @@ struct Recovery<'a> {
     /// The last group that names a leaf: what was lost later may be its.
     last_group: HashMap<LeafId, u64>,
     lost: Vec<(u64, String)>,
-    /// Why entries of any leaf may be missing without a trace.
-    lost_chunk: Option<String>,
+    /// Extents, as first and last number, of which entries of any leaf may be missing without a trace, and why.
+    lost_extents: Vec<((u64, u64), String)>,
+    /// Chunks of which something is missing or unusable; they stay in the inventory.
+    lost_chunks: Vec<Held>,
+    /// What ought to be there.
+    inventory: Option<Inventory>,
+    /// Chunk files without a directory.
+    bare: Vec<(u64, PathBuf)>,
+    /// Sequences of chunks that are there, or whose loss is reported.
+    seen_chunks: HashSet<u64>,
     stale: Vec<Arc<Extent>>,
     /// Of each chunk: its number and its first group.
     chunks: Vec<(u64, u64)>,
@@ -109,15 +129,22 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
         report: RecoveryReport::default(),
         last_group: HashMap::new(),
         lost: Vec::new(),
-        lost_chunk: None,
+        lost_extents: Vec::new(),
+        lost_chunks: Vec::new(),
+        inventory: None,
+        bare: Vec::new(),
+        seen_chunks: HashSet::new(),
         stale: Vec::new(),
         chunks: Vec::new(),
         covered: Vec::new(),
     };
     let table_sequence = r.load_leaf_table()?;
+    r.load_inventory()?;
     let used = r.load_chunks()?.max(inner.extents.lock().next_group);
     let mut next_group = used;
     let live = r.classify()?;
+    r.judge_bare_chunks(&live)?;
+    r.report_absent(&live);
     let mut last = None;
     let mut closed = Vec::new();
     for (at, this) in live.iter().enumerate() {
@@ -274,11 +301,10 @@ impl Recovery<'_> {
             extents.next_chunk = extents.next_chunk.max(sequence.saturating_add(1));
             drop(extents);
             if !directory::path_of(&path).exists() {
-                // Never counted: its extents are still there.
-                chunk::delete(&path).map_err(OpenError::io(&path))?;
-                self.report.unfinished_chunks += 1;
+                self.bare.push((sequence, path));
                 continue;
             }
+            self.seen_chunks.insert(sequence);
             let Some((header, leaves)) = self.chunk_directory(sequence, &path) else {
                 self.keep_clear(&path)?;
                 continue;
@@ -286,7 +312,7 @@ impl Recovery<'_> {
             let Some(covers) = header.covers else { continue };
             if !path.exists() {
                 self.damage(&path, "missing although its directory is there".into());
-                self.lost_chunk = Some(format!("{}: missing", path.display()));
+                self.lose_chunk(sequence, covers, format!("{}: missing", path.display()));
                 continue;
             }
             let file = File::open(&path).map_err(OpenError::io(&path))?;
@@ -319,6 +345,116 @@ impl Recovery<'_> {
         Ok(next_group)
     }
 
+    fn load_inventory(&mut self) -> Result<(), OpenError> {
+        let dir = &self.inner.dir;
+        let path = dir.join(inventory::FILE);
+        match inventory::load(dir, self.inner.superblock.disk).map_err(OpenError::io(&path))? {
+            inventory::Loaded::Whole(all) => self.inventory = Some(all),
+            inventory::Loaded::Missing => {}
+            inventory::Loaded::Damaged => {
+                self.damage(
+                    &path,
+                    "inventory damaged: whether an extent or a chunk is missing is not known".into(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The extents in whose place a chunk without a usable directory stands.
+    fn covers_of(&self, sequence: u64, path: &Path) -> Option<(u64, u64)> {
+        let held = self.inventory.iter().flat_map(|all| &all.chunks).find(|held| held.file == sequence);
+        let block = || {
+            let mut block = [0; BLOCK];
+            read_up_to(&File::open(path).ok()?, &mut block, 0).ok()?;
+            chunk::header_of(&block)
+        };
+        held.map(|held| held.covers).or_else(|| block().map(|header| header.covers))
+    }
+
+    fn lose_chunk(&mut self, sequence: u64, covers: (u64, u64), why: String) {
+        let named = self.inventory.iter().flat_map(|all| &all.chunks).find(|held| held.file == sequence);
+        let below = named.map_or(LogletId(0), |held| held.below);
+        self.lost_chunks.push(Held { covers, file: sequence, below });
+        self.lost_extents.push((covers, why));
+    }
+
+    /// Deletes chunks that never counted, whose extents are all there, and those that count no more. The directory of any other is lost.
+    fn judge_bare_chunks(&mut self, live: &[Live]) -> Result<(), OpenError> {
+        for (sequence, path) in std::mem::take(&mut self.bare) {
+            let covers = self.covers_of(sequence, &path);
+            let inside = |held: &&Held| covers.is_some_and(|c| chunk::is_covered(held.covers, &[c]));
+            let gone = |held: &Held| !live.iter().any(|l| l.header.number == held.covers.1);
+            let counted = self.inventory.as_ref().is_some_and(|all| {
+                all.chunks.iter().any(|held| held.file == sequence)
+                    || all.extents.iter().filter(inside).any(gone)
+            });
+            let covers = covers.unwrap_or((0, u64::MAX));
+            if !counted || chunk::is_covered(covers, &self.covered) {
+                chunk::delete(&path).map_err(OpenError::io(&path))?;
+                self.report.unfinished_chunks += 1;
+                continue;
+            }
+            let what = "missing: the entries of its chunk cannot be read; bring it back and start again";
+            let missing = directory::path_of(&path);
+            self.damage(&missing, what.to_owned());
+            self.seen_chunks.insert(sequence);
+            self.lose_chunk(sequence, covers, format!("{}: {what}", missing.display()));
+            self.keep_clear(&path)?;
+        }
+        Ok(())
+    }
+
+    /// Reports what the inventory names and nobody found.
+    fn report_absent(&mut self, live: &[Live]) {
+        let dir = self.inner.dir.clone();
+        if let Some(named) = &self.inventory {
+            let there: HashSet<u64> = live
+                .iter()
+                .map(|l| l.header.number)
+                .chain(self.stale.iter().filter(|e| !e.is_chunk()).map(|e| e.number))
+                .collect();
+            // The extents of a chunk whose loss is reported are reported with it.
+            let lost = self.lost_extents.iter().map(|(covers, _)| *covers).filter(|c| c.1 != u64::MAX);
+            let covered: Vec<(u64, u64)> = self.covered.iter().copied().chain(lost).collect();
+            let absent = inventory::missing(
+                named,
+                |number| there.contains(&number),
+                |sequence| self.seen_chunks.contains(&sequence),
+                &covered,
+            );
+            let files = absent.extents.iter().map(|held| (held, extent::path(&dir, held.file), "extent"));
+            let files =
+                files.chain(absent.chunks.iter().map(|held| (held, chunk::path(&dir, held.file), "chunk")));
+            let mut found = Vec::new();
+            for (held, path, kind) in files {
+                let state = if path.exists() { "does not hold it any more" } else { "missing" };
+                let what = format!(
+                    "{state}: {kind} {} and its records cannot be read; bring the file back and start again",
+                    held.covers.1
+                );
+                found.push((held.covers, path, what));
+            }
+            for (covers, path, what) in found {
+                self.lost_extents.push((covers, format!("{}: {what}", path.display())));
+                self.damage(&path, what);
+            }
+            self.inner.extents.lock().absent = absent;
+        }
+        self.inner.extents.lock().absent.chunks.extend(self.lost_chunks.iter().copied());
+        let mut extents = self.inner.extents.lock();
+        let highest = self.lost_extents.iter().map(|((_, last), _)| *last).filter(|last| *last != u64::MAX);
+        extents.next_number = highest.map(|last| last + 1).fold(extents.next_number, u64::max);
+        drop(extents);
+        for ((_, last), why) in &self.lost_extents {
+            let extents = live.iter().map(|l| (l.header.number, l.header.first_group));
+            let later = extents.chain(self.chunks.iter().copied()).filter(|(number, _)| number > last);
+            // The last entries of a leaf may have stood in it, unless it has later ones.
+            let bound = later.map(|(_, group)| group).min().unwrap_or(u64::MAX);
+            self.lost.push((bound, why.clone()));
+        }
+    }
+
     /// Numbers that a chunk of unknown contents covers are not used again: its directory may be restored.
     fn keep_clear(&mut self, path: &Path) -> Result<(), OpenError> {
         if path.exists() {
@@ -349,7 +485,8 @@ impl Recovery<'_> {
             .map_err(|what| {
                 let what = format!("directory not usable ({what}); the entries of the chunk cannot be read");
                 self.damage(&directory::path_of(path), what.clone());
-                self.lost_chunk = Some(format!("{}: {what}", path.display()));
+                let covers = self.covers_of(sequence, path).unwrap_or((0, u64::MAX));
+                self.lose_chunk(sequence, covers, format!("{}: {what}", path.display()));
             })
             .ok()
     }
@@ -534,18 +671,25 @@ impl Recovery<'_> {
     /// Damage that names no segment concerns every leaf that may have had records in it.
     fn mark_suspects(&mut self) {
         for (group, why) in &self.lost {
-            for (id, last) in &self.last_group {
-                let leaf = self.inner.leaf(*id);
+            for leaf in self.inner.leaves() {
+                let last = self.last_group.get(&leaf.id).copied().unwrap_or(0);
                 let mut state = leaf.state.write();
-                if last < group || !state.registers.is_contiguous() {
+                if last < *group || !state.registers.is_contiguous() {
                     state.suspect.get_or_insert_with(|| why.clone());
                 }
             }
         }
-        let Some(why) = &self.lost_chunk else { return };
+        if let Some((_, why)) = self.lost.first() {
+            self.inner.lost_any.get_or_init(|| why.clone());
+            let of_files = self.inner.extents.lock().absent.clone();
+            let files = of_files.extents.len() + of_files.chunks.len();
+            self.inner.lost_within.store(self.lost.len() > files, Ordering::Relaxed);
+        }
+        let Some((_, why)) = self.lost_extents.first() else { return };
+        let lost: Vec<(u64, u64)> = self.lost_extents.iter().map(|(numbers, _)| *numbers).collect();
         for leaf in self.inner.leaves() {
             let mut state = leaf.state.write();
-            let missing = missing(&state, &self.inner.directories);
+            let missing = missing(&state, &self.inner.directories, &lost);
             if missing.is_empty() {
                 continue;
             }

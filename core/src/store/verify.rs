@@ -3,8 +3,9 @@
 use crate::codec::entry::ENTRY_HEADER_LEN;
 use crate::store::chunk::{self, CHUNKS, ChunkHeader};
 use crate::store::directory::{self, Directories, Summary, page_is_good};
-use crate::store::extent::{CHUNK_KEY, EXTENTS, Extent, file_number};
+use crate::store::extent::{self, CHUNK_KEY, EXTENTS, Extent, file_number};
 use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, HeaderBlock, RecordKind};
+use crate::store::inventory;
 use crate::store::leaf::{read_encoded, verify_entry};
 use crate::store::leaf_table::{self, LeafTable};
 use crate::store::open::extent_files;
@@ -12,6 +13,7 @@ use crate::store::recovery::{FoundGroup, read_up_to, scan};
 use crate::store::superblock::{self, SUPERBLOCK, Superblock};
 use crate::store::{Damage, OpenError};
 use crate::types::{Address, LeafId};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,6 +35,10 @@ pub enum FindingKind {
     Chunk,
     /// The leaf table.
     LeafTable,
+    /// The inventory.
+    Inventory,
+    /// An extent, a chunk or its directory that ought to be there.
+    Missing,
     /// A file that is none of ours.
     Unknown,
 }
@@ -99,6 +105,7 @@ pub fn verify(dir: &Path, mut progress: impl FnMut(Progress<'_>)) -> Result<Repo
     check.unknown(&extents, "ext")?;
     check.unknown(&chunks, "chk")?;
     let live = check.headers(dir, superblock.as_ref())?;
+    check.absent(dir, superblock.as_ref(), &live)?;
     let mut groups = Vec::new();
     for (sequence, path) in chunk::files(dir).map_err(OpenError::io(&chunks))? {
         let (done, total) = (check.report.bytes, check.total);
@@ -174,6 +181,53 @@ impl Check {
             if superblock.is_some_and(|s| LeafTable::decode(&bytes, s.disk).is_none()) {
                 self.add(FindingKind::LeafTable, &path, 0, "checksum, version or disk differs");
             }
+        }
+        Ok(())
+    }
+
+    /// What the inventory names and is not there.
+    fn absent(
+        &mut self,
+        dir: &Path,
+        superblock: Option<&Superblock>,
+        live: &[Live],
+    ) -> Result<(), OpenError> {
+        let path = dir.join(inventory::FILE);
+        let Some(superblock) = superblock else { return Ok(()) };
+        let named = match inventory::load(dir, superblock.disk).map_err(OpenError::io(&path))? {
+            inventory::Loaded::Whole(named) => named,
+            inventory::Loaded::Missing => return Ok(()),
+            inventory::Loaded::Damaged => {
+                self.add(FindingKind::Inventory, &path, 0, "checksum, version or disk differs");
+                return Ok(());
+            }
+        };
+        self.count(std::fs::metadata(&path).map_err(OpenError::io(&path))?.len());
+        let (mut covered, mut seen) = (Vec::new(), HashSet::new());
+        for (sequence, path) in chunk::files(dir).map_err(OpenError::io(&dir.join(CHUNKS)))? {
+            if !directory::path_of(&path).exists() {
+                continue;
+            }
+            // One that cannot be read, or whose chunk is missing, is a finding of its own.
+            seen.insert(sequence);
+            let header = directory::open(&path).ok().map(|(header, _)| header);
+            let held = named.chunks.iter().find(|held| held.file == sequence).map(|held| held.covers);
+            covered.extend(header.and_then(|header| header.covers).or(held));
+        }
+        let there: HashSet<u64> = live.iter().map(|l| l.header.number).collect();
+        let absent =
+            inventory::missing(&named, |number| there.contains(&number), |s| seen.contains(&s), &covered);
+        for held in absent.extents {
+            let path = extent::path(dir, held.file);
+            let state = if path.exists() { "does not hold it any more" } else { "missing" };
+            self.add(FindingKind::Missing, &path, 0, format!("{state}: extent {}", held.covers.1));
+        }
+        for held in absent.chunks {
+            let path = chunk::path(dir, held.file);
+            let path = if path.exists() { directory::path_of(&path) } else { path };
+            let (first, last) = held.covers;
+            let what = format!("missing: chunk {} in the place of extents {first} to {last}", held.file);
+            self.add(FindingKind::Missing, &path, 0, what);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod crash;
 mod drive;
 mod life;
+mod missing;
 mod rewrite;
 mod verify;
 
