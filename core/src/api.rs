@@ -44,6 +44,8 @@ pub struct TopicView {
     pub config: Arc<TopicConfig>,
     /// Hidden from clients.
     pub internal: bool,
+    /// The topic that it is derived from: it has no records of its own, see [`DerivedTopic`].
+    pub derived_from: Option<TopicId>,
     /// The replication factor that its creator asked for.
     pub replication_factor: i16,
     /// Its drive expression.
@@ -80,6 +82,19 @@ impl TopicView {
         let epoch = range.epochs.iter().find(|(span, _)| span.contains(partition)).map(|(_, e)| *e)?;
         Some((range.leader, epoch))
     }
+}
+
+/// A topic that clients see and that is stored nowhere: it has the partitions, leaders and epochs of the internal topic
+/// that it is derived from, and is there as long as that one is. Who shows it answers its reads; core knows none of its
+/// partitions ([`ReadFailure::UnknownPartition`]).
+#[derive(Clone, Debug)]
+pub struct DerivedTopic {
+    /// Its name; a stored topic of the name goes before.
+    pub name: &'static str,
+    /// Name of the topic that it is derived from.
+    pub from: &'static str,
+    /// Its configs, as clients see them.
+    pub configs: BTreeMap<String, String>,
 }
 
 /// All topics at one version of control state.
@@ -267,6 +282,11 @@ impl Api {
     /// All topics now; a snapshot, cheap.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.node.catalog()
+    }
+
+    /// Shows a derived topic in the catalog from here on.
+    pub fn derive_topic(&self, derived: DerivedTopic) {
+        self.node.derive_topic(derived);
     }
 
     /// Makes a topic; returns when this node leads and serves its partitions.

@@ -19,6 +19,7 @@ pub mod handlers;
 pub mod http;
 pub mod logs;
 pub mod metrics;
+mod offsets_view;
 pub mod protocol;
 pub mod shared;
 pub mod transactions;

@@ -5,6 +5,7 @@ use crate::fetch::session::Sessions;
 use crate::groups::{self, Groups};
 use crate::logs::Levels;
 use crate::metrics::Metrics;
+use crate::offsets_view;
 use crate::transactions::{self, Transactions};
 use parking_lot::Mutex;
 use rangeway_core::api::Api;
@@ -90,6 +91,7 @@ impl Shared {
         let sessions = Sessions::new(settings.fetch_sessions_max, settings.fetch_session_idle, seed);
         let metrics = Arc::new(Metrics::new());
         let budget = Budget::new(settings.request_memory_bytes, metrics.clone());
+        api.derive_topic(offsets_view::topic());
         let groups = groups::Settings::of(&settings.node);
         let groups = Arc::new(Groups::new(api.clone(), groups));
         let transactions = transactions::Settings {

@@ -219,10 +219,26 @@ public final class Tools {
         ok("tool-groups-state", group + "\\s+\\S+\\s+\\(\\d+\\)\\s+-\\s+Empty\\s+0", tool, "--describe", "--group", group, "--state");
         ok("tool-groups-members", "has no active members", tool, "--describe", "--group", group, "--members");
         ok("tool-groups-list-state", group + "\\s+Empty", tool, "--list", "--state");
+        offsetsTopic(group);
         ok("tool-groups-delete-offsets", at(0, "Successful"), tool, "--delete-offsets", "--group", group, "--topic", T + ":0");
         ok("tool-groups-delete", "Deletion of requested consumer groups \\('" + group + "'\\) was successful", tool,
             "--delete", "--group", group);
         ok("tool-groups-delete-again", "could not be deleted due to: .*GroupIdNotFoundException", tool, "--delete", "--group", group);
+    }
+
+    /** What tools that export offsets read, through the console consumer and Kafka's formatters of these records. */
+    private void offsetsTopic(String group) {
+        String offset = "\"group\":\"" + group + "\",\"topic\":\"" + T + "\",\"partition\":2\\}\\},\"value\":\\{[^}]*\"offset\":10,";
+        String metadata = "\"type\":2,\"data\":\\{\"group\":\"console-consumer-[^}]*\\}\\},\"value\":.*\"protocol\":\"range\"";
+        String[] read = {"--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "10000", "--formatter"};
+        String formatters = "org.apache.kafka.tools.consumer.";
+        ok("tool-offsets-topic", offset, "tools.consumer.ConsoleConsumer", with(read, formatters + "OffsetsMessageFormatter"));
+        ok("tool-offsets-topic-groups", metadata, "tools.consumer.ConsoleConsumer",
+            with(read, formatters + "GroupMetadataMessageFormatter"));
+        ok("tool-offsets-topic-describe", "PartitionCount: \\d+\\s.*cleanup.policy=compact", "tools.TopicCommand",
+            "--describe", "--topic", "__consumer_offsets");
+        ok("tool-offsets-topic-list", "(?m)^__consumer_offsets$", "tools.TopicCommand", "--list");
+        ok("tool-offsets-topic-list-excluded", "^(?!(?s:.*)__consumer_offsets)", "tools.TopicCommand", "--list", "--exclude-internal");
     }
 
     /** A row of a partition of the topic, wherever it is printed. */

@@ -1,16 +1,23 @@
 //! What the gateway sees of control state, made anew when topics or leaders change.
 
 use super::Inner;
-use crate::api::{Catalog, RangeView, TopicView};
+use crate::api::{Catalog, DerivedTopic, RangeView, TopicView};
 use crate::config::topic::TopicConfig;
 use crate::control::state::{State, Topic};
 use crate::drive::spec::DriveExpr;
-use crate::types::{NodeId, Span};
+use crate::types::{NodeId, Span, TopicId};
 use std::sync::Arc;
+use uuid::Uuid;
+
+/// What tells the id of a derived topic from that of the topic that it is derived from: bits of a random UUID that mean
+/// nothing.
+const DERIVED: u128 = 0xd;
 
 impl Inner {
     /// Makes the catalog follow the control state; unchanged topics are shared with the last one.
     pub(super) fn refresh_catalog(&self) {
+        // Held to the end: of two that run at once the one with the older state must not be the last.
+        let derived = self.derived.lock();
         let state = self.control.read();
         let before = self.catalog.load_full();
         let mut catalog = Catalog {
@@ -19,7 +26,40 @@ impl Inner {
             ..Catalog::default()
         };
         self.show(&state, &before, &mut catalog);
+        for one in derived.iter() {
+            self.show_derived(one, &mut catalog);
+        }
         self.catalog.store(Arc::new(catalog));
+    }
+
+    pub(crate) fn derive_topic(&self, derived: DerivedTopic) {
+        self.derived.lock().push(derived);
+        self.refresh_catalog();
+    }
+
+    fn show_derived(&self, derived: &DerivedTopic, catalog: &mut Catalog) {
+        let Some(from) = catalog.by_name.get(derived.from) else { return };
+        if catalog.by_name.contains_key(derived.name) {
+            return;
+        }
+        let config = match self.topic_config(&derived.configs) {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::warn!(topic = derived.name, %error, "a derived topic is not shown");
+                return;
+            }
+        };
+        let view = Arc::new(TopicView {
+            id: TopicId(Uuid::from_u128(from.id.0.as_u128() ^ DERIVED)),
+            name: derived.name.into(),
+            configs: Arc::new(derived.configs.clone()),
+            config: Arc::new(config),
+            internal: false,
+            derived_from: Some(from.id),
+            ..TopicView::clone(from)
+        });
+        catalog.by_name.insert(view.name.clone(), view.clone());
+        catalog.by_id.insert(view.id, view);
     }
 
     fn show(&self, state: &State, before: &Catalog, catalog: &mut Catalog) {
@@ -69,6 +109,7 @@ fn view(topic: &Topic, config: Arc<TopicConfig>, drive: DriveExpr) -> TopicView 
         configs: Arc::new(topic.configs.clone()),
         config,
         internal: topic.internal,
+        derived_from: None,
         replication_factor: topic.replication_factor,
         drive,
         ranges,

@@ -32,7 +32,7 @@ mod damage_test;
 #[cfg(test)]
 mod tests;
 
-use crate::api::{Api, Catalog, ClusterView, ControlVoter, Metric};
+use crate::api::{Api, Catalog, ClusterView, ControlVoter, DerivedTopic, Metric};
 use crate::codec::records::RecordCodec;
 use crate::config::dynamic::DynamicConfigs;
 use crate::config::node::NodeConfig;
@@ -174,6 +174,8 @@ pub(crate) struct Inner {
     segments: lineage::OpenSegments,
     topics: ArcSwap<HashMap<TopicId, Arc<TopicRuntime>>>,
     catalog: ArcSwap<Catalog>,
+    /// What the catalog shows beside stored topics; held while the catalog is made anew.
+    derived: Mutex<Vec<DerivedTopic>>,
     /// Settings that were changed while nodes run; changed under the layout lock.
     pub(super) dynamic: ArcSwap<DynamicConfigs>,
     /// One change of the layout at a time.

@@ -82,6 +82,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         clock,
         topics: Default::default(),
         catalog: Default::default(),
+        derived: Default::default(),
         layout: Default::default(),
         producer_ids: parking_lot::Mutex::new(0..0),
         cancel: CancellationToken::new(),

@@ -85,6 +85,7 @@ impl Inner {
                 configs: Arc::new(command.configs),
                 config: Arc::new(config),
                 internal: command.internal,
+                derived_from: None,
                 replication_factor,
                 drive: expression,
                 ranges: Arc::from([]),

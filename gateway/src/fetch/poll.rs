@@ -4,6 +4,8 @@
 //! when `max_wait` is over. Errors found before the read do not cut the wait short while another partition is readable.
 
 use super::session::{TopicKey, Wanted};
+use crate::groups::Groups;
+use crate::offsets_view;
 use crate::protocol::errors;
 use crate::vpartition;
 use kafka_protocol::ResponseError;
@@ -46,13 +48,33 @@ pub enum Outcome {
 /// Says why a topic may not be read by who asks, if that is so.
 pub type Refuse<'a> = dyn Fn(&TopicView) -> Option<ResponseError> + Sync + 'a;
 
+/// Where records come from.
+#[derive(Copy, Clone, Debug)]
+pub struct Source<'a> {
+    /// The door into core: all that is stored.
+    pub api: &'a Api,
+    /// This node.
+    pub node: NodeId,
+    /// What `__consumer_offsets` is made of.
+    pub groups: &'a Groups,
+}
+
+/// A wanted partition that was found.
+#[derive(Copy, Clone, Debug)]
+enum Place {
+    /// Stored.
+    Stored(TopicPartition),
+    /// Of `__consumer_offsets`, and the stored partition that it is derived from.
+    Derived(offsets_view::At, TopicPartition),
+}
+
 /// Finds and checks one wanted partition.
 fn resolve(
     wanted: &Wanted,
     catalog: &Catalog,
     node: NodeId,
     refuse: &Refuse<'_>,
-) -> Result<TopicPartition, ResponseError> {
+) -> Result<Place, ResponseError> {
     let (topic, unknown) = match &wanted.topic {
         TopicKey::Name(name) => (vpartition::by_name(catalog, name), ResponseError::UnknownTopicOrPartition),
         TopicKey::Id(id) => (vpartition::by_id(catalog, *id), ResponseError::UnknownTopicId),
@@ -61,7 +83,11 @@ fn resolve(
     if let Some(code) = refuse(topic) {
         return Err(code);
     }
-    vpartition::led_here(topic, wanted.partition, wanted.current_leader_epoch, node)
+    let at = vpartition::led_here(topic, wanted.partition, wanted.current_leader_epoch, node)?;
+    Ok(match vpartition::derived(topic, wanted.partition) {
+        Some((derived, from)) => Place::Derived(derived, from),
+        None => Place::Stored(at),
+    })
 }
 
 /// Whether what the client has is of this partition's history.
@@ -87,8 +113,7 @@ fn diverging(api: &Api, at: TopicPartition, wanted: &Wanted) -> Result<Option<Ou
 
 /// Reads all that is wanted, waiting as the limits say: one outcome per partition, in order.
 pub async fn poll(
-    api: &Api,
-    node: NodeId,
+    source: Source<'_>,
     wanted: &[Wanted],
     limits: Limits,
     refuse: &Refuse<'_>,
@@ -96,7 +121,7 @@ pub async fn poll(
     let deadline = Instant::now() + limits.max_wait;
     let mut watch = None;
     loop {
-        let round = Round::read(api, node, wanted, limits, refuse).await;
+        let round = Round::read(source, wanted, limits, refuse).await;
         if round.readable.is_empty()
             || round.urgent
             || round.bytes >= limits.min_bytes
@@ -106,7 +131,7 @@ pub async fn poll(
         }
         let Some(watch) = &mut watch else {
             // Nothing that comes after this is missed: the next round reads again before it waits.
-            watch = Some(api.watch(&round.readable));
+            watch = Some(source.api.watch(&round.readable));
             continue;
         };
         if tokio::time::timeout_at(deadline.into(), watch.changed()).await.is_err() {
@@ -124,7 +149,8 @@ struct Round {
 }
 
 impl Round {
-    async fn read(api: &Api, node: NodeId, wanted: &[Wanted], limits: Limits, refuse: &Refuse<'_>) -> Round {
+    async fn read(source: Source<'_>, wanted: &[Wanted], limits: Limits, refuse: &Refuse<'_>) -> Round {
+        let Source { api, node, groups } = source;
         let mut round = Round {
             outcomes: Vec::with_capacity(wanted.len()),
             readable: Vec::new(),
@@ -133,11 +159,19 @@ impl Round {
         };
         let mut reads = Vec::with_capacity(wanted.len());
         let mut rows = Vec::with_capacity(wanted.len());
+        let mut derived = Vec::new();
         let catalog = api.catalog();
         for (row, want) in wanted.iter().enumerate() {
             let found = resolve(want, &catalog, node, refuse);
             let at = match found {
-                Ok(at) => at,
+                Ok(Place::Stored(at)) => at,
+                Ok(Place::Derived(at, from)) => {
+                    // Replaced below as well.
+                    round.outcomes.push(Outcome::Error(ResponseError::UnknownServerError));
+                    round.readable.push(from);
+                    derived.push((row, at));
+                    continue;
+                }
                 Err(code) => {
                     round.outcomes.push(Outcome::Error(code));
                     continue;
@@ -167,10 +201,10 @@ impl Round {
                 }
             }
         }
-        if reads.is_empty() {
-            return round;
-        }
-        let answers = api.read(&reads, limits.max_bytes).await;
+        let answers = match reads.is_empty() {
+            true => Vec::new(),
+            false => api.read(&reads, limits.max_bytes).await,
+        };
         for (row, answer) in rows.into_iter().zip(answers) {
             let outcome = match answer {
                 Ok(read) => {
@@ -182,10 +216,44 @@ impl Round {
                     Outcome::Error(errors::read(&failure))
                 }
             };
-            if let Some(slot) = round.outcomes.get_mut(row) {
-                *slot = outcome;
+            round.put(row, outcome);
+        }
+        for (row, at) in derived {
+            if let Some(want) = wanted.get(row) {
+                round.read_derived(groups, at, want, row, limits.max_bytes).await;
             }
         }
         round
+    }
+
+    /// Nothing diverges in what is derived: it is never cut.
+    async fn read_derived(
+        &mut self,
+        groups: &Groups,
+        at: offsets_view::At,
+        want: &Wanted,
+        row: usize,
+        bytes_max: usize,
+    ) {
+        let of_partition = usize::try_from(want.max_bytes).unwrap_or(0);
+        let bytes_max = bytes_max.saturating_sub(self.bytes).min(of_partition);
+        let first_whole = self.bytes == 0;
+        let outcome = match offsets_view::read(groups, at, want.offset, bytes_max, first_whole).await {
+            Ok(read) => {
+                self.bytes += read.bytes;
+                Outcome::Read(read)
+            }
+            Err(code) => {
+                self.urgent = true;
+                Outcome::Error(code)
+            }
+        };
+        self.put(row, outcome);
+    }
+
+    fn put(&mut self, row: usize, outcome: Outcome) {
+        if let Some(slot) = self.outcomes.get_mut(row) {
+            *slot = outcome;
+        }
     }
 }

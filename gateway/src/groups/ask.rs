@@ -3,6 +3,7 @@
 use super::consumer::{Beat, BeatRefused, Beaten, Change, ConfigError, DescribedConsumers};
 use super::pending::{Ended, PendingCommit};
 use super::record::{Blob, Key, MemberInfo, Position};
+use super::view::{Look, Seen};
 use crate::coordinators::NoCoordinator;
 use rangeway_core::api::Catalog;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,6 +96,8 @@ pub(crate) enum Ask {
         /// Only check.
         validate_only: bool,
     },
+    /// Look into what tools see of the partition as a log.
+    Look(Look),
     /// Drop what has expired, and offsets of topics that are gone.
     Sweep,
 }
@@ -118,7 +121,7 @@ impl Ask {
             | Ask::Configure { group, .. }
             | Ask::Pending { group }
             | Ask::Delete { group } => Some(group),
-            Ask::List | Ask::Configured | Ask::EndTransaction(_) | Ask::Sweep => None,
+            Ask::List | Ask::Configured | Ask::EndTransaction(_) | Ask::Look(_) | Ask::Sweep => None,
         }
     }
 }
@@ -240,6 +243,8 @@ pub(crate) enum Answer {
     EndTransaction,
     /// To `Pending`.
     Pending(BTreeSet<Key>),
+    /// To `Look`.
+    Look(Seen),
     /// To `Sweep`.
     Sweep,
 }

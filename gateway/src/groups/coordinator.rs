@@ -22,6 +22,7 @@ use super::live::Live;
 use super::pending::Pending;
 use super::record::{self, GroupImage, Phase, Record, Stored};
 use super::settings::Settings;
+use super::view::Numbers;
 use rangeway_core::api::Catalog;
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
 use rangeway_core::types::TopicId;
@@ -41,6 +42,8 @@ pub(crate) struct Coordinator {
     pub(super) consumers: Consumers,
     /// Durable too: offsets of transactions that are under way.
     pub(super) pending: Pending,
+    /// Durable too: where tools find all this.
+    pub(super) numbers: Numbers,
     /// The newest that came with a question.
     pub(super) catalog: Arc<Catalog>,
     pub(super) live: HashMap<String, Live>,
@@ -126,7 +129,7 @@ impl Turn<'_> {
             }
             Ask::Delete { .. } => Answer::Delete(self.delete()),
             // Of no group: answered before a turn begins.
-            Ask::List | Ask::Configured | Ask::EndTransaction(_) | Ask::Sweep => return None,
+            Ask::List | Ask::Configured | Ask::EndTransaction(_) | Ask::Look(_) | Ask::Sweep => return None,
         })
     }
 
@@ -209,6 +212,7 @@ impl Machine for Coordinator {
             stored: BTreeMap::new(),
             consumers: Consumers::default(),
             pending: Pending::default(),
+            numbers: Numbers::default(),
             catalog: Arc::default(),
             live: HashMap::new(),
             due: BTreeSet::new(),
@@ -229,6 +233,7 @@ impl Machine for Coordinator {
                     }
                     Answer::EndTransaction
                 }
+                Ask::Look(look) => Answer::Look(self.look(look)),
                 Ask::Configured => Answer::Configured(self.consumers.configs.keys().cloned().collect()),
                 _ => {
                     self.sweep(now, out);
@@ -261,6 +266,8 @@ impl Machine for Coordinator {
     }
 
     fn replay(&mut self, record: &Record) {
+        let ended = self.pending.counts_with(record);
+        self.numbers.apply(record, &ended);
         record::apply(&mut self.stored, record);
         self.consumers.apply(record);
         self.pending.apply(&mut self.stored, record);
@@ -286,6 +293,7 @@ impl Machine for Coordinator {
             groups: self.stored.clone(),
             consumers: self.consumers.clone(),
             pending: self.pending.clone(),
+            numbers: self.numbers.clone(),
         }
     }
 
@@ -293,5 +301,6 @@ impl Machine for Coordinator {
         self.stored = image.groups;
         self.consumers = image.consumers;
         self.pending = image.pending;
+        self.numbers = image.numbers;
     }
 }

@@ -5,6 +5,7 @@ use super::consumer::image::{ConsumerImage, Consumers, flat};
 use super::coordinator::Coordinator;
 use super::record::{Blob, Key, MemberInfo, Phase, Record, apply};
 use super::settings::Settings;
+use super::view_test::Reader;
 use bytes::Bytes;
 use rangeway_core::api::{Catalog, RangeView, TopicView};
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
@@ -21,6 +22,8 @@ pub(super) struct Rig {
     twin: BTreeMap<String, super::record::Stored>,
     twin_consumers: Consumers,
     pub(super) catalog: Arc<Catalog>,
+    /// Reads what tools see, from the beginning on and after every step.
+    reader: Reader,
     answers: HashMap<Ticket, Answer>,
     tickets: u64,
     pub(super) now: Now,
@@ -35,6 +38,7 @@ impl Rig {
             twin: BTreeMap::new(),
             twin_consumers: Consumers::default(),
             catalog: Arc::default(),
+            reader: Reader::default(),
             answers: HashMap::new(),
             tickets: 0,
             now: Now { mono_ms: 1_000, wall_ms: 1_700_000_000_000 },
@@ -56,6 +60,7 @@ impl Rig {
             assert!(before.is_none(), "a call was answered twice");
         }
         self.check();
+        self.reader.read(&self.machine);
     }
 
     /// What must hold after every step.
@@ -120,10 +125,12 @@ impl Rig {
 
     /// Another process takes over: records alone survive.
     pub(super) fn restart(&mut self) {
+        let numbers = self.machine.numbers.clone();
         self.machine = Coordinator::new(&self.settings);
         for record in &self.records {
             self.machine.replay(record);
         }
+        assert_eq!(self.machine.numbers, numbers, "what tools read has the numbers that it had");
         self.machine.loaded(self.now);
         self.answers.clear();
         self.check();
@@ -324,6 +331,7 @@ pub(super) fn topics_at(version: u64, topics: &[(u8, &str, i32, &[i32])]) -> Arc
             configs: Arc::default(),
             config: Arc::default(),
             internal: false,
+            derived_from: None,
             version: 1,
             replication_factor: 1,
             drive: rangeway_core::api::DriveExpr::Disk,

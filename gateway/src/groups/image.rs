@@ -3,6 +3,7 @@
 use super::consumer::image::Consumers;
 use super::pending::Pending;
 use super::record::Stored;
+use super::view::Numbers;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ pub(crate) struct Image {
     pub(crate) consumers: Consumers,
     /// Offsets that wait for the end of a transaction. Since version 3.
     pub(crate) pending: Pending,
+    /// Where tools find all this. Since version 4; what was stored without is numbered by name.
+    pub(crate) numbers: Numbers,
 }
 
 impl<'de> Deserialize<'de> for Image {
@@ -28,13 +31,15 @@ impl<'de> Deserialize<'de> for Image {
                 f.write_str("the state of groups")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Image, A::Error> {
-                let groups = fields.next_element()?.unwrap_or_default();
+                let groups: BTreeMap<String, Stored> = fields.next_element()?.unwrap_or_default();
                 // Older versions end here or there; their bytes were checked as a whole.
                 let consumers = fields.next_element().ok().flatten().unwrap_or_default();
                 let pending = fields.next_element().ok().flatten().unwrap_or_default();
-                Ok(Image { groups, consumers, pending })
+                let numbers = fields.next_element().ok().flatten();
+                let numbers = numbers.unwrap_or_else(|| Numbers::of(&groups));
+                Ok(Image { groups, consumers, pending, numbers })
             }
         }
-        deserializer.deserialize_struct("Image", &["groups", "consumers", "pending"], ImageVisitor)
+        deserializer.deserialize_struct("Image", &["groups", "consumers", "pending", "numbers"], ImageVisitor)
     }
 }

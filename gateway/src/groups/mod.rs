@@ -18,6 +18,7 @@ mod service;
 mod settings;
 mod subscription;
 mod sync;
+mod view;
 
 #[cfg(test)]
 mod consumer_config_test;
@@ -37,6 +38,8 @@ mod pending_test;
 mod static_members_test;
 #[cfg(test)]
 mod storm_test;
+#[cfg(test)]
+mod view_test;
 
 pub(crate) use ask::{
     Absent, Caller, Commit, CommitPosition, Described, GroupError, Join, JoinRefused, Joined, Leaver, Listed,
@@ -51,8 +54,9 @@ pub(crate) use consumer::{
     DescribedConsumers, NamedPartitions, Partitions, by_topic,
 };
 pub(crate) use pending::{Ended, PendingCommit};
-pub(crate) use record::{Blob, Key, MemberInfo, Position};
+pub(crate) use record::{Blob, GroupImage, Key, MemberImage, MemberInfo, Position};
 pub(crate) use service::leader_of;
 pub use service::{Groups, TOPIC};
 pub use settings::{Settings, Time};
 pub(crate) use subscription::assignment as member_assignment;
+pub(crate) use view::{Change as Shown, Look, Row, Seen};

@@ -112,6 +112,13 @@ impl Pending {
         }
     }
 
+    /// Offsets that count when `record`, which ends a transaction, is applied.
+    pub(super) fn counts_with(&self, record: &Record) -> Vec<(String, Key)> {
+        let Record::TransactionEnded(ended) = record else { return Vec::new() };
+        let of = self.producers.get(&ended.producer_id).filter(|_| ended.commit && self.holds(*ended));
+        of.into_iter().flat_map(|of| of.positions.keys().cloned()).collect()
+    }
+
     /// Keeps what `keep` says of (group and partition, number of its commit).
     fn retain(&mut self, keep: impl Fn(&(String, Key), &u64) -> bool) {
         self.producers.retain(|_, of| {

@@ -12,6 +12,7 @@ use super::coordinator::Coordinator;
 use super::pending::{Ended, PendingCommit};
 use super::record::{Key, Position};
 use super::settings::Settings;
+use super::view::{Look, Seen};
 use crate::coordinators::{self, Coordinators, Kind, partition_of};
 use rangeway_core::api::{Api, Catalog};
 use rangeway_core::error::TopicPartition;
@@ -238,6 +239,19 @@ impl Groups {
             }
         }
         Ok(all)
+    }
+
+    /// Looks into what tools see of a partition of [`TOPIC`] as a log.
+    pub(crate) async fn look(&self, partition: i32, look: Look) -> Result<Seen, GroupError> {
+        match self.ask_partition(partition, Ask::Look(look)).await? {
+            Answer::Look(seen) => Ok(seen),
+            _ => Err(GroupError::NotAvailable),
+        }
+    }
+
+    /// Makes [`TOPIC`] if it is not there.
+    pub(crate) async fn make_topic(&self) -> Result<(), GroupError> {
+        self.place("").await.map(|_| ())
     }
 
     /// DeleteGroups, of one.

@@ -89,6 +89,7 @@ fn places(
         let allowed = may_write(&topic.name);
         found.extend(topic.partitions.iter().map(|partition| match view {
             _ if !allowed => Err(TOPIC_DENIED),
+            Some(view) if view.derived_from.is_some() => Err(ResponseError::InvalidTopicException.code()),
             Some(view) if (0..view.partitions).contains(partition) => Ok((view.id, *partition)),
             _ => Err(UNKNOWN_TOPIC),
         }));

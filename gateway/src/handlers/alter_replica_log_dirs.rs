@@ -85,6 +85,7 @@ mod tests {
             configs: Arc::default(),
             config: Arc::default(),
             internal: false,
+            derived_from: None,
             replication_factor: 1,
             drive: DriveExpr::Disk,
             ranges: Arc::new([]),

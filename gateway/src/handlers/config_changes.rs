@@ -53,9 +53,11 @@ fn topic(context: &Context, name: &str) -> Result<Arc<TopicView>, Refused> {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to change configs".to_owned()));
     }
     vpartition::check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
-    vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(|| {
+    let topic = vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(|| {
         (ResponseError::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
-    })
+    })?;
+    vpartition::check_stored(&topic, "change configs of")?;
+    Ok(topic)
 }
 
 /// Whether all of these are settings of a node that can be changed while it runs.

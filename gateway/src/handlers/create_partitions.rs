@@ -53,6 +53,7 @@ async fn grow(context: &Context, wanted: &CreatePartitionsTopic, validate_only: 
         let why = "This server does not host this topic-partition.";
         (ResponseError::UnknownTopicOrPartition, why.to_owned())
     })?;
+    vpartition::check_stored(&topic, "add partitions to")?;
     check(wanted, topic.partitions, context.api.cluster().node.0)?;
     let done = context.api.create_partitions(topic.id, wanted.count, validate_only).await;
     done.map_err(|e| (errors::topic(&e), e.to_string()))?;

@@ -9,6 +9,7 @@
 use super::configs::{Nodes, Refused, created_rows, text};
 use super::{Context, Operation, Resource};
 use crate::config::log_without_effect;
+use crate::offsets_view;
 use crate::protocol::dispatch::Close;
 use crate::protocol::errors;
 use crate::vpartition::check_topic_name;
@@ -53,6 +54,10 @@ async fn create(
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to create topics".to_owned()));
     }
     check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
+    if name == offsets_view::NAME && !validate_only {
+        let made = context.shared.groups.make_topic().await;
+        made.map_err(|error| (ResponseError::LeaderNotAvailable, error.to_string()))?;
+    }
     if context.api.catalog().by_name.contains_key(name) {
         return Err((ResponseError::TopicAlreadyExists, format!("Topic '{name}' already exists.")));
     }

@@ -64,6 +64,7 @@ async fn delete(
     topic: &TopicView,
     asked: &DeleteRecordsPartition,
 ) -> Result<i64, ResponseError> {
+    vpartition::check_stored(topic, "delete records of").map_err(|(code, _)| code)?;
     let at = vpartition::led_here(topic, asked.partition_index, -1, context.api.cluster().node)?;
     let before = match asked.offset {
         HIGH_WATERMARK => None,

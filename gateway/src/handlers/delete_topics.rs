@@ -64,6 +64,7 @@ async fn delete(context: &Context, topic: Arc<TopicView>) -> Result<Arc<TopicVie
     if !context.authorize(Operation::Delete, Resource::Topic(&topic.name)) {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to delete this topic".to_owned()));
     }
+    vpartition::check_stored(&topic, "delete")?;
     context.api.delete_topic(topic.id).await.map_err(|e| (errors::topic(&e), e.to_string()))?;
     tracing::info!(topic = &*topic.name, id = %topic.id, "topic deleted");
     Ok(topic)

@@ -36,6 +36,9 @@ pub async fn handle(
 fn describe(context: &Context, catalog: &Catalog, topic: &str, partition: i32) -> PartitionResponse {
     let view = client_topic(catalog, topic).filter(|view| (0..view.partitions).contains(&partition));
     let Some(view) = view else { return failed(UNKNOWN_TOPIC, None) };
+    if view.derived_from.is_some() {
+        return PartitionResponse::default();
+    }
     match context.api.producers(TopicPartition { topic: view.id, partition }) {
         Ok(producers) => {
             PartitionResponse::default().with_active_producers(producers.iter().map(producer).collect())

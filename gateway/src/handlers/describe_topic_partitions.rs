@@ -70,6 +70,7 @@ pub async fn handle(
             DescribeTopicPartitionsResponseTopic::default()
                 .with_name(Some(topic_name(&name)))
                 .with_topic_id(topic.id.0)
+                .with_is_internal(topic.derived_from.is_some())
                 .with_partitions((from..to).map(|p| partition(topic, p)).collect())
                 .with_topic_authorized_operations(topic_operations(&context, &name)),
         );

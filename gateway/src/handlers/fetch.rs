@@ -6,7 +6,7 @@
 //! Stored bytes go out as they are: the response is encoded around them.
 
 use super::{Context, Operation, Resource};
-use crate::fetch::poll::{Limits, Outcome, poll};
+use crate::fetch::poll::{Limits, Outcome, Source, poll};
 use crate::fetch::session::{FINAL, INITIAL, Shown, TopicKey, Turn, Wanted};
 use crate::protocol::dispatch::{Answer, Close, Decoded, Reply, decode};
 use crate::protocol::frame::{self, Splices};
@@ -45,7 +45,8 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
         }
     };
     let refuse = |topic: &TopicView| refused(&context, topic);
-    let outcomes = poll(&context.api, context.shared.node, &turn.wanted, limits, &refuse).await;
+    let source = Source { api: &context.api, node: context.shared.node, groups: &context.shared.groups };
+    let outcomes = poll(source, &turn.wanted, limits, &refuse).await;
     let mut splices = Splices::default();
     let rows: Vec<(PartitionData, Shown)> = turn
         .wanted

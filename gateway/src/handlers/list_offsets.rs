@@ -7,6 +7,8 @@
 //! asked for. "Not found" is offset -1 without an error.
 
 use super::{Context, Operation, Resource};
+use crate::groups::Groups;
+use crate::offsets_view;
 use crate::protocol::batch::{LOG_APPEND_TIME, Records, stored_records};
 use crate::protocol::dispatch::Close;
 use crate::protocol::errors;
@@ -87,16 +89,25 @@ async fn one(
     if !context.authorize(Operation::Describe, Resource::Topic(topic)) {
         return Err(ResponseError::TopicAuthorizationFailed);
     }
-    let at = {
+    let (at, derived) = {
         let catalog = context.api.catalog();
         let view = vpartition::by_name(&catalog, topic).ok_or(ResponseError::UnknownTopicOrPartition)?;
-        vpartition::led_here(view, asked.partition_index, asked.current_leader_epoch, context.shared.node)?
+        let at = vpartition::led_here(
+            view,
+            asked.partition_index,
+            asked.current_leader_epoch,
+            context.shared.node,
+        )?;
+        (at, vpartition::derived(view, asked.partition_index))
     };
     let version_for = |needed: i16| {
         if context.version >= needed { Ok(()) } else { Err(ResponseError::UnsupportedVersion) }
     };
     let code = |e: ReadFailure| errors::read(&e);
     let api = &context.api;
+    if let Some((at, _)) = derived {
+        return one_derived(&context.shared.groups, at, asked.timestamp, version_for).await;
+    }
     match asked.timestamp {
         LATEST => {
             let offsets = api.offsets(at).map_err(code)?;
@@ -122,6 +133,36 @@ async fn one(
             let found = by_time(api, at, timestamp).await?;
             visible(api, at, found, committed)
         }
+    }
+}
+
+/// The same of `__consumer_offsets`.
+async fn one_derived(
+    groups: &Groups,
+    at: offsets_view::At,
+    timestamp: i64,
+    version_for: impl Fn(i16) -> Result<(), ResponseError>,
+) -> Result<Found, ResponseError> {
+    let found = |found: Option<offsets_view::Found>| {
+        found.map_or(NOWHERE, |f| Found { timestamp: f.timestamp, offset: f.offset, epoch: at.epoch })
+    };
+    match timestamp {
+        LATEST => {
+            let offset = offsets_view::bounds(groups, at).await?.high_watermark;
+            Ok(Found { timestamp: -1, offset, epoch: at.epoch })
+        }
+        EARLIEST | EARLIEST_LOCAL => {
+            version_for(if timestamp == EARLIEST_LOCAL { 8 } else { 1 })?;
+            let offset = offsets_view::bounds(groups, at).await?.log_start;
+            Ok(Found { timestamp: -1, offset, epoch: at.epoch })
+        }
+        MAX_TIMESTAMP => {
+            version_for(7)?;
+            offsets_view::newest(groups, at).await.map(found)
+        }
+        LATEST_TIERED => version_for(9).map(|()| NOWHERE),
+        timestamp if timestamp < 0 => Err(ResponseError::UnsupportedVersion),
+        timestamp => offsets_view::by_time(groups, at, timestamp).await.map(found),
     }
 }
 

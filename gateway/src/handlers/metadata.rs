@@ -4,6 +4,7 @@
 //! v8: authorised operations. v9: flexible. v10: topic ids. v12: lookup by id. v13: a top-level error code.
 
 use super::{Context, Operation, Resource};
+use crate::offsets_view;
 use crate::protocol::dispatch::Close;
 use crate::protocol::errors;
 use crate::vpartition;
@@ -122,6 +123,14 @@ async fn one(
     if vpartition::check_topic_name(name).is_err() {
         return failed(ResponseError::InvalidTopicException);
     }
+    // As in Kafka the topic of offsets is made when it is asked for.
+    if may_create && name.as_str() == offsets_view::NAME {
+        let made = context.shared.groups.make_topic().await;
+        return match vpartition::by_name(&context.api.catalog(), name).filter(|_| made.is_ok()) {
+            Some(topic) => describe(context, topic, operations),
+            None => failed(ResponseError::LeaderNotAvailable),
+        };
+    }
     if !may_create || !vpartition::may_be_auto_created(name) {
         return failed(ResponseError::UnknownTopicOrPartition);
     }
@@ -186,6 +195,7 @@ fn describe(context: &Context, topic: &TopicView, operations: bool) -> MetadataR
     MetadataResponseTopic::default()
         .with_name(Some(TopicName(StrBytes::from_string(topic.name.to_string()))))
         .with_topic_id(topic.id.0)
+        .with_is_internal(topic.derived_from.is_some())
         .with_partitions(partitions)
         .with_topic_authorized_operations(if operations {
             topic_operations(context, &topic.name)

@@ -213,6 +213,9 @@ fn check_topic(
             refused(ResponseError::TopicAuthorizationFailed, format!("no right to write '{}'", view.name));
         return refuse_topic(data, &why);
     }
+    if let Err((code, why)) = vpartition::check_stored(&view, "append to") {
+        return refuse_topic(data, &refused(code, why));
+    }
     let wanted = usize::try_from(view.config.min_insync_replicas).unwrap_or(1);
     if acks == ALL && view.copies() < wanted {
         let why =

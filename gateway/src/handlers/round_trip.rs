@@ -61,6 +61,7 @@ pub(super) fn catalog(topics: &[(&str, i32)]) -> Catalog {
             configs: Arc::default(),
             config: Arc::default(),
             internal: false,
+            derived_from: None,
             version: 1,
             replication_factor: 1,
             drive: DriveExpr::Disk,

@@ -48,7 +48,7 @@ async fn write(context: &Context, marker: &WritableTxnMarker, allowed: bool) -> 
 
 async fn code(context: &Context, marker: &WritableTxnMarker, topic: &str, partition: i32) -> i16 {
     let place = client_topic(&context.api.catalog(), topic)
-        .filter(|view| (0..view.partitions).contains(&partition))
+        .filter(|view| view.derived_from.is_none() && (0..view.partitions).contains(&partition))
         .map(|view| (view.id, partition));
     let Some(place) = place else { return UNKNOWN_TOPIC };
     let producer = Producer { id: marker.producer_id.0, epoch: marker.producer_epoch };

@@ -31,7 +31,10 @@ pub async fn list(
 ) -> Result<Json<Vec<TopicDescription>>, HttpError> {
     let Query(ListQuery { internal }) = query.map_err(|e| HttpError::bad_body(e.body_text()))?;
     let catalog = state.api()?.catalog();
-    let shown = catalog.by_name.values().filter(|topic| internal || !topic.internal);
+    let shown = catalog
+        .by_name
+        .values()
+        .filter(|topic| internal || !(topic.internal || topic.derived_from.is_some()));
     Ok(Json(shown.map(|topic| description(topic)).collect()))
 }
 
@@ -130,7 +133,8 @@ pub fn find(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
 /// The topic of that name, which clients may change.
 pub fn find_own(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
     let topic = find(api, name)?;
-    if topic.internal { Err(HttpError::internal_topic(name)) } else { Ok(topic) }
+    let own = !topic.internal && topic.derived_from.is_none();
+    if !own { Err(HttpError::internal_topic(name)) } else { Ok(topic) }
 }
 
 /// A JSON body; what is wrong with it is said with line and column.
@@ -149,6 +153,6 @@ fn description(topic: &TopicView) -> TopicDescription {
         drive: topic.drive.to_string(),
         replication_factor: topic.replication_factor,
         configs: (*topic.configs).clone(),
-        internal: topic.internal,
+        internal: topic.internal || topic.derived_from.is_some(),
     }
 }

@@ -3,6 +3,7 @@
 //! Owns the checks that every data request makes before it asks core. Cursors are core's; a Kafka offset goes to core
 //! as it is.
 
+use crate::offsets_view;
 use kafka_protocol::ResponseError;
 use rangeway_core::api::{Api, Catalog, TopicView};
 use rangeway_core::error::{ReadFailure, TopicPartition};
@@ -70,6 +71,27 @@ pub fn led_here(
         return Err(ResponseError::UnknownLeaderEpoch);
     }
     Ok(TopicPartition { topic: topic.id, partition })
+}
+
+/// That a topic is stored, and so may be written, changed and deleted.
+///
+/// Errors: Kafka's code for what clients may not do to an internal topic, with `what` of a sentence.
+pub fn check_stored(topic: &TopicView, what: &str) -> Result<(), (ResponseError, String)> {
+    match topic.derived_from {
+        None => Ok(()),
+        Some(_) => Err((
+            ResponseError::InvalidTopicException,
+            format!("Cannot {what} internal topic {}", topic.name),
+        )),
+    }
+}
+
+/// The partition of `__consumer_offsets` that this is, and the stored one that it is derived from; `None` for all
+/// others.
+pub fn derived(topic: &TopicView, partition: Partition) -> Option<(offsets_view::At, TopicPartition)> {
+    let from = TopicPartition { topic: topic.derived_from?, partition };
+    let (_, epoch) = topic.leader(partition)?;
+    Some((offsets_view::At { partition, epoch }, from))
 }
 
 /// The largest known epoch at or below `epoch` and its end offset, as KIP-320 answers it: `(-1, -1)` for an epoch that

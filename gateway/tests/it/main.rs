@@ -11,6 +11,7 @@ mod groups;
 mod groups_command;
 mod metadata;
 mod offsets;
+mod offsets_view;
 mod process;
 mod produce;
 mod program;

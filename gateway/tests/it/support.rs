@@ -105,7 +105,11 @@ impl Client {
     }
 
     pub async fn to(broker: &Broker) -> Client {
-        let stream = TcpStream::connect(broker.address).await.unwrap();
+        Client::at(broker.address).await
+    }
+
+    pub async fn at(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).await.unwrap();
         Client { stream, correlation: 0, answered: HashSet::new() }
     }
 

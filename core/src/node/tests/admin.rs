@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::api::DerivedTopic;
 use crate::types::{NodeId, Partition};
 
 /// Bytes of each partition of a topic, all directories together.
@@ -106,5 +107,32 @@ async fn settings_of_nodes_outlive_a_restart_and_topics_win() {
     api.alter_node_configs(None, set("log.retention.ms", None), false).await.expect("taken back");
     assert_eq!((retention(&node, plain), retention(&node, own)), (Some(9000), Some(1)));
     drop(api);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_derived_topic_is_shown_as_long_as_what_it_is_derived_from() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let api = node.api();
+    let configs = BTreeMap::from([("cleanup.policy".to_owned(), "compact".to_owned())]);
+    api.derive_topic(DerivedTopic { name: "shown", from: "own", configs });
+    assert!(api.catalog().by_name.is_empty());
+    let own = topic(&node, "own", 3, &[]).await;
+    let catalog = api.catalog();
+    let shown = catalog.by_name.get("shown").expect("it is shown");
+    let from = &catalog.by_id[&own];
+    assert_eq!((shown.derived_from, shown.partitions, shown.internal), (Some(own), 3, false));
+    assert_eq!((shown.leader(2), shown.config.cleanup.delete), (from.leader(2), false));
+    assert!(shown.id != own && catalog.by_id[&shown.id].name == shown.name);
+    let at = TopicPartition { topic: shown.id, partition: 0 };
+    assert!(matches!(api.offsets(at), Err(ReadFailure::UnknownPartition)), "it has nothing of its own");
+    // A topic of the name that is stored goes before.
+    let stored = topic(&node, "shown", 1, &[]).await;
+    assert_eq!(api.catalog().by_name["shown"].id, stored);
+    api.delete_topic(stored).await.expect("deleted");
+    assert_eq!(api.catalog().by_name["shown"].derived_from, Some(own));
+    api.delete_topic(own).await.expect("deleted");
+    assert!(api.catalog().by_name.is_empty());
     node.stop().await;
 }

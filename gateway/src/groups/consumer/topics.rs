@@ -1,10 +1,11 @@
 //! From what members subscribe to, to topics.
 
 use super::image::{ConsumerImage, Subscription};
-use rangeway_core::api::Catalog;
+use rangeway_core::api::{Catalog, TopicView};
 use rangeway_core::types::TopicId;
 use regex::{Regex, RegexBuilder};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// Memory that one compiled pattern may take, bytes.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -61,7 +62,9 @@ impl<'a> Resolver<'a> {
         }
         let found: BTreeSet<TopicId> = match compile(pattern) {
             Ok(regex) => {
-                let topics = self.catalog.by_name.values().filter(|t| !t.internal && regex.is_match(&t.name));
+                let by_pattern = |t: &&Arc<TopicView>| !t.internal && t.derived_from.is_none();
+                let topics = self.catalog.by_name.values().filter(by_pattern);
+                let topics = topics.filter(|t| regex.is_match(&t.name));
                 topics.map(|t| t.id).collect()
             }
             // It was compiled when it came: an older program stored it, or a newer one.
