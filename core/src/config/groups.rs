@@ -119,15 +119,14 @@ mod tests {
     fn a_value_out_of_its_own_bounds_is_named_with_the_bound() {
         for (name, value, other) in [
             ("group.min.session.timeout.ms", "31min", "group.max.session.timeout.ms (1800000)"),
-            ("group.consumer.session.timeout.ms", "500", "group.consumer.min.session.timeout.ms (1000)"),
-            ("group.consumer.session.timeout.ms", "2h", "group.consumer.max.session.timeout.ms (1800000)"),
+            ("group.consumer.session.timeout.ms", "44s", "group.consumer.min.session.timeout.ms (45000)"),
+            ("group.consumer.session.timeout.ms", "61s", "group.consumer.max.session.timeout.ms (60000)"),
             ("group.consumer.heartbeat.interval.ms", "99", "group.consumer.min.heartbeat.interval.ms (100)"),
             (
                 "group.consumer.heartbeat.interval.ms",
-                "2min",
-                "group.consumer.max.heartbeat.interval.ms (60000)",
+                "16s",
+                "group.consumer.max.heartbeat.interval.ms (15000)",
             ),
-            ("group.consumer.heartbeat.interval.ms", "50s", "group.consumer.session.timeout.ms (45000)"),
             (
                 "group.consumer.assignment.interval.ms",
                 "1min",
@@ -140,5 +139,10 @@ mod tests {
             let error = config.check().unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(other), "{name}={value}: {error}");
         }
+        let mut config = NodeConfig::default();
+        config.set("group.consumer.max.heartbeat.interval.ms", "1min").unwrap();
+        config.set("group.consumer.heartbeat.interval.ms", "50s").unwrap();
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains("group.consumer.session.timeout.ms (45000)"), "{error}");
     }
 }

@@ -183,15 +183,15 @@ node_config! {
         "Most members of a group of the classic protocol.";
     "group.consumer.session.timeout.ms" group_consumer_session_timeout_ms: i64 = 45 * SECOND, GROUP_TIME,
         "A member of the consumer protocol that is silent for so long is given up. Groups may say otherwise (consumer.session.timeout.ms).";
-    "group.consumer.min.session.timeout.ms" group_consumer_min_session_timeout_ms: i64 = SECOND, GROUP_TIME,
+    "group.consumer.min.session.timeout.ms" group_consumer_min_session_timeout_ms: i64 = 45 * SECOND, GROUP_TIME,
         "Least that a group may say.";
-    "group.consumer.max.session.timeout.ms" group_consumer_max_session_timeout_ms: i64 = 30 * MINUTE, GROUP_TIME,
+    "group.consumer.max.session.timeout.ms" group_consumer_max_session_timeout_ms: i64 = MINUTE, GROUP_TIME,
         "Most that a group may say.";
     "group.consumer.heartbeat.interval.ms" group_consumer_heartbeat_interval_ms: Option<i64> = None, GROUP_TIME,
         "How often members of the consumer protocol send heartbeats. Groups may say otherwise (consumer.heartbeat.interval.ms). auto: 5 ms for each member, at least 500 and at most 15000.";
     "group.consumer.min.heartbeat.interval.ms" group_consumer_min_heartbeat_interval_ms: i64 = 100, GROUP_TIME,
         "Least that a group may say.";
-    "group.consumer.max.heartbeat.interval.ms" group_consumer_max_heartbeat_interval_ms: i64 = MINUTE, GROUP_TIME,
+    "group.consumer.max.heartbeat.interval.ms" group_consumer_max_heartbeat_interval_ms: i64 = 15 * SECOND, GROUP_TIME,
         "Most that a group may say.";
     "group.consumer.assignment.interval.ms" group_consumer_assignment_interval_ms: i64 = 0, ASSIGNMENT_TIME,
         "Least time between two assignments of a group of the consumer protocol: what changes meanwhile is assigned in one. Groups may say otherwise (consumer.assignment.interval.ms).";

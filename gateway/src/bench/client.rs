@@ -272,12 +272,15 @@ impl Connection {
     }
 }
 
+/// How the program's own clients (`bench`, `demo`, `groups`) call themselves.
+const CLIENT_ID: &str = "rangeway";
+
 /// Encodes a request with its length prefix; the correlation id is at bytes 8 to 12.
 pub(crate) fn frame<R: Request>(request: &R, version: i16) -> Result<Vec<u8>, Broken> {
     let header = RequestHeader::default()
         .with_request_api_key(R::KEY)
         .with_request_api_version(version)
-        .with_client_id(Some(StrBytes::from_static_str("rangeway-bench")));
+        .with_client_id(Some(StrBytes::from_static_str(CLIENT_ID)));
     let mut bytes = BytesMut::new();
     bytes.put_i32(0);
     header.encode(&mut bytes, R::header_version(version)).map_err(broken("encoding a request"))?;

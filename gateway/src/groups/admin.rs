@@ -2,7 +2,7 @@
 
 use super::ask::{Absent, Described, DescribedMember, GroupError, GroupType, Listed, State};
 use super::coordinator::{Coordinator, Turn};
-use super::record::Record;
+use super::record::{Blob, Record};
 use super::subscription::PROTOCOL_TYPE;
 
 impl Coordinator {
@@ -23,7 +23,10 @@ impl Coordinator {
             instance_id: member.info.instance_id.clone(),
             client_id: member.info.client_id.clone(),
             client_host: member.info.client_host.clone(),
-            metadata: member.info.metadata(protocol).cloned().unwrap_or_default(),
+            metadata: match state {
+                State::Stable => member.info.metadata(protocol).cloned().unwrap_or_default(),
+                _ => Blob::default(),
+            },
             assignment: image
                 .and_then(|i| i.members.get(id))
                 .map(|m| m.assignment.clone())

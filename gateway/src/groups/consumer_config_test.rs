@@ -35,7 +35,7 @@ impl Rig {
 
 #[test]
 fn configs_of_a_group_hold_at_once_and_outlive_it() {
-    let mut rig = Rig::three();
+    let mut rig = Rig::with(&[("group.consumer.min.session.timeout.ms", "6s")]);
     assert_eq!(rig.configure("consumer.session.timeout.ms", Some("6000")), "");
     assert_eq!(rig.configure("consumer.heartbeat.interval.ms", Some("700")), "");
     let joined = rig.beat(joining("a", &["t"])).expect("joined");
@@ -57,6 +57,7 @@ fn configs_beyond_the_nodes_bounds_are_refused() {
     let mut rig = Rig::with(&[
         ("group.consumer.min.session.timeout.ms", "5s"),
         ("group.consumer.max.session.timeout.ms", "50s"),
+        ("group.consumer.max.heartbeat.interval.ms", "50s"),
     ]);
     for (name, value, why) in [
         ("no", "1", "Unknown group config name: no"),

@@ -9,10 +9,13 @@ use super::consumer::Beat;
 use super::consumer::image::{ConsumerState, Partitions, by_topic, contains, flat};
 use super::consumer_test::{beat, joining, subscribing};
 use super::coordinator_rig::{Rig, info, topics_at};
+use super::mutant::{self, Mutant};
 use super::record::{MemberInfo, Phase};
 use super::settings::Settings;
+use super::storm_test::is_found;
 use super::subscription;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use rangeway_core::replicated::Ticket;
 use rangeway_core::types::TopicId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +43,8 @@ enum Step {
     Restart,
     /// A client commits all that it reads.
     Commit(usize),
+    /// Nothing happens for a while: the group becomes stable.
+    Settle,
     /// The topics become these: partitions of each, 0: none.
     Topics([i32; 3]),
     /// Ranges become these.
@@ -58,6 +63,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1u64..6_000).prop_map(Step::Wait),
         1 => (20_000u64..200_000).prop_map(Step::Wait),
         1 => Just(Step::Restart),
+        1 => Just(Step::Settle),
         4 => client.prop_map(Step::Commit),
         1 => proptest::array::uniform3(0i32..6).prop_map(Step::Topics),
         1 => (1i32..6).prop_map(Step::Ranges),
@@ -188,6 +194,7 @@ impl Storm {
                 }
             }
             Step::Commit(n) => self.commit(n),
+            Step::Settle => self.settle(),
             Step::Topics(topics) => {
                 // Partitions are only ever added; a topic that was deleted comes back under another id.
                 for (is, wanted) in self.topics.iter_mut().zip(topics) {
@@ -202,6 +209,19 @@ impl Storm {
             Step::Ranges(ranges) => self.split(ranges),
         }
         self.collect();
+        self.check_readers();
+    }
+
+    /// At any time: what two read counts for one of them at most; in a stable group nobody reads what another does.
+    fn check_readers(&self) {
+        let stable = self.is_stable();
+        let mut readers: BTreeMap<(TopicId, i32), usize> = BTreeMap::new();
+        for (n, client) in self.clients.iter().enumerate().filter(|(n, _)| stable || self.may_commit(*n)) {
+            for partition in flat(&client.owned) {
+                let before = readers.insert(partition, n);
+                assert!(before.is_none(), "{partition:?} is read by {before:?} and {n}, stable: {stable}");
+            }
+        }
     }
 
     fn calm(&mut self, rounds: u8) {
@@ -614,24 +634,60 @@ fn cases() -> u32 {
     std::env::var("RANGEWAY_STORMS").ok().and_then(|text| text.parse().ok()).unwrap_or(40)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
-    /// One owner at any time, commits of members in their epoch only and never back, an end in which everything that is
-    /// subscribed to is read by one; replay of the records is the state (the rig, at every step).
-    #[test]
-    fn a_group_of_both_protocols_survives_any_storm(
-        protocols in proptest::array::uniform5(any::<bool>()),
-        statics in 0..=CLIENTS,
-        cooperative in any::<bool>(),
-        interval_ms in prop_oneof![Just(0), Just(1_000), Just(7_000)],
-        steps in proptest::collection::vec(step(), 1..150),
-    ) {
-        let mut storm = Storm::new(protocols, statics, cooperative, interval_ms);
-        for step in steps {
-            storm.run(step);
-            storm.check_committed();
-        }
-        storm.settle();
+/// One storm: who begins with the consumer protocol, how many are static, whether classic members are cooperative, the
+/// assignment interval, what happens.
+type Weather = ([bool; CLIENTS], usize, bool, i32, Vec<Step>);
+
+/// Most of some minutes, some of hours.
+fn storm() -> impl Strategy<Value = Weather> {
+    let steps = prop_oneof![
+        19 => proptest::collection::vec(step(), 1..150),
+        1 => proptest::collection::vec(step(), 400..800),
+    ];
+    let interval_ms = prop_oneof![Just(0), Just(1_000), Just(7_000)];
+    (proptest::array::uniform5(any::<bool>()), 0..=CLIENTS, any::<bool>(), interval_ms, steps)
+}
+
+/// One owner at any time, commits of members in their epoch only and never back, times of rest and an end in which
+/// everything that is subscribed to is read by one; replay of the records is the state (the rig, at every step). Answers
+/// how long it took, ms.
+fn survive((protocols, statics, cooperative, interval_ms, steps): Weather) -> u64 {
+    let mut storm = Storm::new(protocols, statics, cooperative, interval_ms);
+    let begin = storm.rig.now.mono_ms;
+    for step in steps {
+        storm.run(step);
         storm.check_committed();
+    }
+    storm.settle();
+    storm.check_committed();
+    storm.rig.now.mono_ms - begin
+}
+
+#[test]
+fn a_group_of_both_protocols_survives_any_storm() {
+    let simulated_ms = std::cell::Cell::new(0);
+    let mut runner =
+        TestRunner::new(ProptestConfig { source_file: Some(file!()), ..ProptestConfig::with_cases(cases()) });
+    let survived = runner.run(&storm(), |weather| {
+        simulated_ms.set(simulated_ms.get() + survive(weather));
+        Ok(())
+    });
+    if let Err(failed) = survived {
+        panic!("{failed}\n{runner}");
+    }
+    println!("{} storms of {:.1} hours in all", cases(), simulated_ms.get() as f64 / 3_600_000.0);
+}
+
+#[test]
+fn storms_of_both_protocols_find_each_rule_that_is_broken() {
+    for mutant in
+        [Mutant::HeldIsGiven, Mutant::RevokedUnasked, Mutant::AnyEpochCommits, Mutant::FirstCommitStays]
+    {
+        let found = mutant::with(mutant, || {
+            is_found(60, &storm(), |weather| {
+                survive(weather);
+            })
+        });
+        assert!(found, "{mutant:?} is not noticed");
     }
 }

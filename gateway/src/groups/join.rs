@@ -3,6 +3,7 @@
 use super::ask::{Answer, GroupError, Join, JoinRefused, Joined, State};
 use super::coordinator::Turn;
 use super::live::{Initial, Live, Member, Rebalance};
+use super::mutant::{self, Mutant};
 use super::record::{Blob, GroupImage, MemberImage, MemberInfo, Phase, Record};
 use rangeway_core::replicated::Ticket;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -30,7 +31,10 @@ impl Turn<'_> {
             return Err(GroupError::UnknownMember.into());
         }
         if !self.has_room_for(&join.member_id) {
-            return Err(GroupError::GroupFull.into());
+            // As in Kafka a member that has to rejoin and finds the group full is out of it.
+            self.remove_member(&join.member_id);
+            self.complete_if_all_joined();
+            return Err(Refused { error: GroupError::GroupFull, member_id: Some(String::new()) });
         }
         if !self.supports(&join.protocol_type, &join.info) {
             return Err(GroupError::InconsistentProtocol.into());
@@ -183,7 +187,11 @@ impl Turn<'_> {
 
     fn store_replaced(&mut self, mut image: GroupImage, old_id: &str, new_id: &str) {
         let info = self.live().members.get(new_id).map(|m| m.info.clone());
-        if let (Some(member), Some(info)) = (image.members.remove(old_id), info) {
+        let old = match mutant::is(Mutant::OldSelfStays) {
+            true => image.members.get(old_id).cloned(),
+            false => image.members.remove(old_id),
+        };
+        if let (Some(member), Some(info)) = (old, info) {
             image.members.insert(new_id.to_owned(), MemberImage { info, assignment: member.assignment });
         }
         if image.leader.as_deref() == Some(old_id) {
@@ -345,7 +353,8 @@ impl Turn<'_> {
 
     /// Stores a generation under the next number.
     fn form(&mut self, image: GroupImage) {
-        let generation = self.generation().checked_add(1).unwrap_or(1);
+        let step = if mutant::is(Mutant::NumberTwice) { 0 } else { 1 };
+        let generation = self.generation().checked_add(step).unwrap_or(1);
         let image = GroupImage { generation, changed_at: self.now.wall_ms, ..image };
         let group = self.group.to_owned();
         self.emit(Record::Formed { group, image });

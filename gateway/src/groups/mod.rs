@@ -11,6 +11,7 @@ mod coordinator;
 mod image;
 mod join;
 mod live;
+mod mutant;
 mod offsets;
 mod pending;
 mod record;
@@ -26,6 +27,8 @@ mod consumer_config_test;
 mod consumer_storm_test;
 #[cfg(test)]
 mod consumer_test;
+#[cfg(test)]
+mod contract_test;
 #[cfg(test)]
 mod coordinator_rig;
 #[cfg(test)]

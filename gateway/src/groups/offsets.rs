@@ -2,6 +2,7 @@
 
 use super::ask::{Commit, CommitPosition, GroupError, State};
 use super::coordinator::{Coordinator, Turn};
+use super::mutant::{self, Mutant};
 use super::record::{GroupImage, Key, Phase, Position, Record};
 use super::subscription;
 use rangeway_core::api::Catalog;
@@ -24,6 +25,9 @@ impl Turn<'_> {
                 continue;
             }
             answers.push(Ok(()));
+            if mutant::is(Mutant::FirstCommitStays) && self.coordinator.has_offset(self.group, &key) {
+                continue;
+            }
             positions
                 .push((key, Position { offset, leader_epoch, metadata, committed_at: now_ms, expires_at }));
         }
@@ -57,7 +61,7 @@ impl Turn<'_> {
             return if state == State::Empty { Ok(()) } else { Err(GroupError::UnknownMember) };
         }
         self.live().validate(&caller.member_id, caller.instance_id.as_deref())?;
-        if caller.generation != self.generation() {
+        if caller.generation != self.generation() && !mutant::is(Mutant::AnyGenerationCommits) {
             return Err(GroupError::IllegalGeneration);
         }
         if state == State::CompletingRebalance {
@@ -104,6 +108,10 @@ impl Turn<'_> {
 }
 
 impl Coordinator {
+    fn has_offset(&self, group: &str, key: &Key) -> bool {
+        self.stored.get(group).is_some_and(|stored| stored.offsets.contains_key(key))
+    }
+
     /// OffsetFetch: of these partitions in order, or of all that are committed.
     pub(super) fn offsets(&self, group: &str, keys: Option<Vec<Key>>) -> Vec<(Key, Option<Position>)> {
         let offsets = self.stored.get(group).map(|s| &s.offsets);

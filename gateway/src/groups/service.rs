@@ -151,6 +151,9 @@ impl Groups {
         group: String,
         keys: Vec<(Key, String)>,
     ) -> Result<Vec<Result<(), GroupError>>, GroupError> {
+        if group.is_empty() {
+            return Err(GroupError::InvalidGroupId);
+        }
         if !self.coordinators.topic_exists() {
             return Err(GroupError::GroupNotFound);
         }
@@ -184,6 +187,9 @@ impl Groups {
         &self,
         group: String,
     ) -> Result<Result<DescribedConsumers, Absent>, GroupError> {
+        if group.is_empty() {
+            return Err(GroupError::InvalidGroupId);
+        }
         if !self.coordinators.topic_exists() {
             return Ok(Err(Absent::NotFound));
         }

@@ -132,8 +132,8 @@ mod tests {
         assert_eq!((settings.session_timeout_ms_min, settings.session_timeout_ms_max), (1_000, 2_000));
         assert_eq!((settings.members_max, settings.consumer_members_max), (3, 4));
         let time = |min, default, max| Time { min, max, default: Some(default) };
-        assert_eq!(settings.consumer_session_ms, time(1_000, 5_000, 1_800_000));
-        assert_eq!(settings.consumer_heartbeat_ms, time(100, 600, 60_000));
+        assert_eq!(settings.consumer_session_ms, time(45_000, 5_000, 60_000));
+        assert_eq!(settings.consumer_heartbeat_ms, time(100, 600, 15_000));
         assert_eq!(settings.consumer_assignment_ms, time(0, 700, 15_000));
         assert_eq!(settings.assignors, [Assignor::Uniform, Assignor::Range]);
         assert_eq!(settings.migration, MigrationPolicy::Upgrade);

@@ -2,9 +2,11 @@
 
 use super::ask::*;
 use super::coordinator_rig::{Rig, blob, info};
+use super::mutant::{self, Mutant};
 use super::record::{Blob, MemberInfo};
 use super::settings::Settings;
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use rangeway_core::replicated::Ticket;
 use rangeway_core::types::TopicId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -307,25 +309,52 @@ impl Storm {
     }
 }
 
+fn storm() -> impl Strategy<Value = (usize, Vec<Step>)> {
+    (0..=CLIENTS, proptest::collection::vec(step(), 1..120))
+}
+
+/// One generation at a time, one leader and protocol in each, assignments of it only for its members, offsets never
+/// back, numbers never twice, replay of the records is the state (checked by the rig at every step), and an end in one
+/// stable generation.
+fn survive((statics, steps): (usize, Vec<Step>)) {
+    let mut storm = Storm::new(statics);
+    for step in steps {
+        storm.run(step);
+        storm.check_committed();
+    }
+    storm.settle();
+    storm.check_committed();
+    storm.rig.restart();
+    storm.check_committed();
+    assert_eq!(storm.rig.machine.state("g"), State::Stable);
+}
+
+#[test]
+fn storms_find_each_rule_that_is_broken() {
+    for mutant in
+        [Mutant::AnyGenerationCommits, Mutant::NumberTwice, Mutant::OldSelfStays, Mutant::FirstCommitStays]
+    {
+        assert!(mutant::with(mutant, || is_found(300, &storm(), survive)), "{mutant:?} is not noticed");
+    }
+}
+
+/// Whether one of `cases` storms fails; the same ones each time.
+pub(super) fn is_found<S: Strategy>(cases: u32, storms: &S, survive: impl Fn(S::Value)) -> bool {
+    let config =
+        ProptestConfig { cases, max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() };
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let survived = runner.run(storms, |storm| {
+        survive(storm);
+        Ok(())
+    });
+    survived.is_err()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// One generation at a time, one leader and protocol in each, assignments of it only for its members, offsets
-    /// never back, numbers never twice, replay of the records is the state (checked by the rig at every step), and an
-    /// end in one stable generation.
     #[test]
-    fn a_group_survives_any_storm(
-        statics in 0..=CLIENTS,
-        steps in proptest::collection::vec(step(), 1..120),
-    ) {
-        let mut storm = Storm::new(statics);
-        for step in steps {
-            storm.run(step);
-            storm.check_committed();
-        }
-        storm.settle();
-        storm.check_committed();
-        storm.rig.restart();
-        storm.check_committed();
-        prop_assert_eq!(storm.rig.machine.state("g"), State::Stable);
+    fn a_group_survives_any_storm(storm in storm()) {
+        survive(storm);
     }
 }

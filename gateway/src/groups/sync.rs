@@ -138,7 +138,7 @@ impl Turn<'_> {
             self.remove_member(&id);
             return Ok(());
         }
-        if leaver.instance_id.is_none() && live.pending.remove(&leaver.member_id).is_some() {
+        if live.pending.remove(&leaver.member_id).is_some() {
             return Ok(());
         }
         live.validate(&leaver.member_id, leaver.instance_id.as_deref())?;

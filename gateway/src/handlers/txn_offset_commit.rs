@@ -28,6 +28,9 @@ pub async fn handle(
     }
     let may_read = |topic: &str| context.authorize(Operation::Read, Resource::Topic(topic));
     let places = place(&context.api.catalog(), &request, may_read);
+    if request.group_id.is_empty() {
+        return Ok(respond(&request, || GroupError::InvalidGroupId.code()));
+    }
     if places.iter().all(Result::is_err) {
         return Ok(answer(&request, &places, Ok(Vec::new())));
     }

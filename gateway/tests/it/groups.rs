@@ -6,9 +6,13 @@ use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use kafka_protocol::messages::txn_offset_commit_request::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
+};
 use kafka_protocol::messages::{
     ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
-    DescribeGroupsRequest, GroupId, ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest,
+    DeleteGroupsRequest, DescribeGroupsRequest, GroupId, ListGroupsRequest, OffsetCommitRequest,
+    OffsetDeleteRequest, OffsetFetchRequest, TransactionalId, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 
@@ -108,5 +112,41 @@ fn two_members_share_a_topic_and_commit_in_their_epochs() {
         }
         let refused = c.call(1, beat(group, "a", 2)).await;
         assert_eq!((refused.error_code, refused.member_epoch, refused.member_id), (25, 0, None));
+    });
+}
+
+#[test]
+fn group_names_are_checked_where_kafka_checks_them() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        let none = || GroupId(text(""));
+        let described = ConsumerGroupDescribeRequest::default().with_group_ids(vec![none()]);
+        assert_eq!(c.call(1, described).await.groups[0].error_code, 24);
+        let offsets = OffsetDeleteRequest::default().with_group_id(none());
+        assert_eq!(c.call(0, offsets).await.error_code, 24);
+        let partition = TxnOffsetCommitRequestPartition::default().with_committed_offset(1);
+        let of = TxnOffsetCommitRequestTopic::default()
+            .with_name(topic_name(&t.name))
+            .with_partitions(vec![partition]);
+        let pending = TxnOffsetCommitRequest::default()
+            .with_transactional_id(TransactionalId(text("x")))
+            .with_topics(vec![of]);
+        assert_eq!(c.call(3, pending).await.topics[0].partitions[0].error_code, 24);
+        // For old clients offsets may be kept under no name at all, and such a group is described and deleted.
+        assert_eq!(commit(&mut c, "", "", -1, &t, 5).await, 0);
+        let described = DescribeGroupsRequest::default().with_groups(vec![none()]);
+        let group = c.call(5, described).await.groups.remove(0);
+        assert_eq!((group.error_code, group.group_state.as_str()), (0, "Empty"));
+        let delete = || DeleteGroupsRequest::default().with_groups_names(vec![none()]);
+        assert_eq!(c.call(2, delete()).await.results[0].error_code, 0);
+        assert_eq!(c.call(2, delete()).await.results[0].error_code, 69);
+        // The longest name that a request can carry in all versions.
+        let longest = "g".repeat(i16::MAX as usize);
+        assert_eq!(commit(&mut c, &longest, "", -1, &t, 5).await, 0);
+        let listed = c.call(5, ListGroupsRequest::default()).await.groups;
+        assert!(listed.iter().any(|group| group.group_id.as_str() == longest));
+        let delete = DeleteGroupsRequest::default().with_groups_names(vec![GroupId(text(&longest))]);
+        assert_eq!(c.call(2, delete).await.results[0].error_code, 0);
     });
 }

@@ -1,5 +1,6 @@
 //! One member's next step towards its target. Pure.
 
+use super::super::mutant::{self, Mutant};
 use super::image::{Current, Partitions, Step, contains, flat};
 use rangeway_core::types::TopicId;
 use std::collections::BTreeSet;
@@ -31,7 +32,7 @@ impl Aim<'_> {
     fn next(&self, current: &Current, epoch: i32) -> Current {
         let mut assigned = current.assigned.clone();
         let revoking = split_off(&mut assigned, |partition| contains(self.target, partition));
-        if !revoking.is_empty() && self.may_own(&revoking) {
+        if !revoking.is_empty() && self.may_own(&revoking) && !mutant::is(Mutant::RevokedUnasked) {
             return moved(current, epoch, Step::Unrevoked, assigned, revoking);
         }
         let mut waits = false;
@@ -39,7 +40,7 @@ impl Aim<'_> {
             if contains(&assigned, (topic, partition)) {
                 continue;
             }
-            if self.held.contains(&(topic, partition)) {
+            if self.held.contains(&(topic, partition)) && !mutant::is(Mutant::HeldIsGiven) {
                 waits = true;
             } else {
                 assigned.entry(topic).or_default().insert(partition);
