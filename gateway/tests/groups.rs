@@ -286,7 +286,11 @@ fn the_topic_of_groups_is_hidden_and_groups_are_listed() {
             let all = client.call(MetadataRequest::default().with_topics(None), 9).await;
             all.topics.iter().filter_map(|t| t.name.as_ref().map(|n| n.to_string())).collect()
         };
-        assert_eq!(names, vec!["__consumer_offsets", "t"], "one is shown as tools know it, `__groups` is not");
+        assert_eq!(
+            names,
+            vec!["__consumer_offsets", "t"],
+            "one is shown as tools know it, `__groups` is not"
+        );
         let listed = client.call(ListGroupsRequest::default(), 5).await;
         let groups: Vec<_> = listed
             .groups

@@ -290,10 +290,11 @@ fn configs_of_groups_are_shown_and_changed() {
         {
             assert_eq!(shown(&mut c, group, name).await.0, value, "{name}");
         }
-        assert_eq!(alter(&mut c, group, SESSION, SET, Some("999")).await.0, 40, "below the node's least");
-        assert_eq!(alter(&mut c, group, SESSION, SET, Some("6000")).await.0, 0);
+        assert_eq!(alter(&mut c, group, SESSION, SET, Some("44999")).await.0, 40, "below the node's least");
+        assert_eq!(alter(&mut c, group, SESSION, SET, Some("60001")).await.0, 40, "above its most");
+        assert_eq!(alter(&mut c, group, SESSION, SET, Some("46000")).await.0, 0);
         let (value, source, _) = shown(&mut c, group, SESSION).await;
-        assert_eq!((value.as_str(), source), ("6000", 8));
+        assert_eq!((value.as_str(), source), ("46000", 8));
         assert_eq!(alter(&mut c, group, SESSION, SET, Some("soon")).await.0, 40);
         assert_eq!(alter(&mut c, group, "no.such.config", SET, Some("1")).await.0, 40);
         let asked = m::ListConfigResourcesRequest::default().with_resource_types(vec![GROUP]);
