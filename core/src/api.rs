@@ -561,6 +561,11 @@ impl Api {
     pub fn blocked(&self) -> Vec<String> {
         self.node.blocked()
     }
+
+    /// Which topics have segments with fewer copies than their drive asks for, and why. Nothing is blocked by that.
+    pub fn under_replicated(&self) -> Vec<String> {
+        self.node.under_replicated()
+    }
 }
 
 /// A wake-up for long polls: see [`Api::watch`].
@@ -662,6 +667,8 @@ pub struct RangeStats {
     pub last: Partition,
     /// `active`, `fencing` or `closed`.
     pub state: String,
+    /// Why it takes no writes, if it should.
+    pub blocked: Option<String>,
     /// Node that leads it.
     pub primary: i32,
     /// How many segments it wrote that are left.

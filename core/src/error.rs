@@ -132,6 +132,9 @@ pub enum TopicError {
     /// The drive expression cannot be placed on this node.
     #[error("{0}")]
     InvalidDrive(String),
+    /// Too few disks live to hold what would be written, until some are back.
+    #[error("{0}")]
+    NoDisk(String),
     /// More copies asked for than there are nodes.
     #[error("{0}")]
     InvalidReplication(String),

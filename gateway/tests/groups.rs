@@ -48,7 +48,14 @@ impl Broker {
         }
         let settings = Settings { node: Arc::new(config.clone()), ..Settings::default() };
         let codec = Arc::new(rangeway_gateway::Codecs);
-        let options = NodeOptions { data: vec![dir.to_path_buf()], node_id: 7, rack: None, config, codec };
+        let options = NodeOptions {
+            data: vec![dir.to_path_buf()],
+            node_id: 7,
+            rack: None,
+            accept_new_disks: false,
+            config,
+            codec,
+        };
         let node = Node::start(options).await.expect("starts");
         let shared = Shared::new(node.api(), settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

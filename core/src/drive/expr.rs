@@ -50,6 +50,21 @@ pub enum PlaceError {
         /// Disks that there are.
         have: usize,
     },
+    /// The node has disks enough, but fewer of them live than the expression cannot do without: until some are back.
+    #[error(
+        "drive `{expr}` needs {least} disks that live and this node has {live}: {dead}; bring a disk back or replace it, then \
+         start again"
+    )]
+    TooFewLive {
+        /// The expression.
+        expr: String,
+        /// Disks without which nothing would be acknowledged.
+        least: usize,
+        /// Disks that live.
+        live: usize,
+        /// Those that do not, and why.
+        dead: String,
+    },
     /// The expression breaks a bound; it did not come from [`DriveExpr::from_str`].
     #[error("drive expression out of bounds: {0}")]
     Bounds(String),
@@ -297,6 +312,19 @@ pub fn disks_needed(expr: &DriveExpr) -> usize {
     }
 }
 
+/// A placed drive without its places.
+pub fn shape(spec: &DriveSpec) -> DriveExpr {
+    let shapes = |children: &[DriveSpec]| children.iter().map(shape).collect();
+    match spec {
+        DriveSpec::Memory { .. } => DriveExpr::Memory,
+        DriveSpec::Disk { .. } => DriveExpr::Disk,
+        DriveSpec::Quorum { children, write } => {
+            DriveExpr::Quorum { children: shapes(children), write: *write }
+        }
+        DriveSpec::Striped { children } => DriveExpr::Striped { children: shapes(children) },
+    }
+}
+
 /// Copies that an entry has at least once it is acknowledged, memory counted as one.
 pub fn copies(expr: &DriveExpr) -> usize {
     match expr {
@@ -310,7 +338,7 @@ pub fn copies(expr: &DriveExpr) -> usize {
     }
 }
 
-fn check_bounds(expr: &DriveExpr, depth: usize) -> Result<(), PlaceError> {
+pub(crate) fn check_bounds(expr: &DriveExpr, depth: usize) -> Result<(), PlaceError> {
     if depth > DEPTH_MAX {
         return Err(PlaceError::Bounds(format!("more than {DEPTH_MAX} levels")));
     }
@@ -390,7 +418,7 @@ fn shares(children: &[DriveExpr], have: usize) -> Vec<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -407,7 +435,7 @@ mod tests {
         assert_eq!(error.to_string(), format!("drive expression, column {message}"), "{text}");
     }
 
-    fn disks(n: u128) -> Vec<DiskId> {
+    pub(crate) fn disks(n: u128) -> Vec<DiskId> {
         (1..=n).map(|i| DiskId(Uuid::from_u128(i * 0x1234_5678_9abc_def1))).collect()
     }
 
@@ -513,7 +541,7 @@ mod tests {
         }
     }
 
-    fn any_expr() -> impl Strategy<Value = DriveExpr> {
+    pub(crate) fn any_expr() -> impl Strategy<Value = DriveExpr> {
         let leaf = prop_oneof![Just(DriveExpr::Memory), Just(DriveExpr::Disk)];
         leaf.prop_recursive(3, 24, 4, |inner| {
             let children = prop::collection::vec(inner, 1..5);

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 
+mod absent;
 mod build;
 #[cfg(test)]
 pub(crate) mod contract;
@@ -27,10 +28,12 @@ pub mod expr;
 pub(crate) mod faulty;
 pub mod memory;
 pub mod merge;
+pub mod narrow;
 pub mod quorum;
 pub mod spec;
 pub mod striped;
 
+pub use absent::Absent;
 pub use build::{OpenError, OpenLeaf, build, same_disk};
 
 /// Consecutive entries of one loglet, submitted together; `entries[i]` has the drive-local address `first + i`.

@@ -108,7 +108,7 @@ impl Inner {
         if let Some(open) = self.segments.get(entry.loglet) {
             return Ok(open);
         }
-        let drive = self.storage.open(entry.loglet, &entry.drive).map_err(|e| e.to_string())?;
+        let drive = self.storage.open_sealed(entry.loglet, &entry.drive).map_err(|e| e.to_string())?;
         let (loglet, base, opened_at) = (entry.loglet, entry.base, entry.opened_at);
         let segment = Segment::new(owner, loglet, base, drive, opened_at, Some(tail));
         Ok(self.segments.keep(Arc::new(segment.with_compacted(entry.sparse))))

@@ -37,7 +37,18 @@ impl Inner {
                 partitions: held.remove(&disk.disk_id()).unwrap_or_default(),
             }
         };
-        self.storage.disks().iter().zip(self.storage.dirs()).map(row).collect()
+        let unusable = self.storage.absent().iter().filter(|absent| absent.given);
+        let offline = unusable.filter_map(|absent| {
+            let dir = absent.dir.as_ref()?;
+            Some(LogDir {
+                path: std::path::absolute(dir).unwrap_or_else(|_| dir.clone()).display().to_string(),
+                dead: Some(absent.why.clone()),
+                total_bytes: None,
+                usable_bytes: None,
+                partitions: BTreeMap::new(),
+            })
+        });
+        self.storage.disks().iter().zip(self.storage.dirs()).map(row).chain(offline).collect()
     }
 
     async fn hold(&self, topic: &TopicRuntime, control: &Topic, held: &mut Held) {

@@ -21,7 +21,7 @@ const ROLL_AWAY_WAIT_MAX: Duration = Duration::from_secs(16);
 pub(super) async fn run(node: Arc<Inner>) {
     let retention_every = Duration::from_millis(node.options.config.retention_check_ms.unsigned_abs());
     node.look_at_segments().await;
-    let mut waits = Waits::default();
+    let (mut waits, mut rolls) = (Waits::default(), Waits::default());
     let (mut retained, mut rolled_away) = (Instant::now(), Instant::now());
     let (mut tick, mut unfolded) = (TICK, 0);
     loop {
@@ -33,7 +33,7 @@ pub(super) async fn run(node: Arc<Inner>) {
         let roll_away_due = rolled_away.elapsed() >= ROLL_AWAY_EVERY;
         for topic in node.all_topics().values() {
             for range in topic.ranges().iter() {
-                node.look_after(topic, range, roll_away_due.then_some(&mut waits)).await;
+                node.look_after(topic, range, roll_away_due.then_some(&mut waits), &mut rolls).await;
             }
             if retention_due {
                 node.retain(topic).await;
@@ -105,11 +105,32 @@ impl Inner {
         unfolded.iter().map(|(bytes, _)| *bytes).sum()
     }
 
+    /// A roll, not more often than `rolls` says.
+    async fn try_roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, rolls: &mut Waits) {
+        let of = (topic.id, range.id, range.active_loglet());
+        if !rolls.due(of, Instant::now()) {
+            return;
+        }
+        match self.roll(topic, range).await {
+            Ok(()) => rolls.forget(of),
+            Err(why) => {
+                tracing::warn!(topic = %topic.name, range = %range.id, why, "not rolled; tried again");
+                rolls.failed(of, Instant::now());
+            }
+        }
+    }
+
     /// `waits`: blocked ranges are due.
-    async fn look_after(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, waits: Option<&mut Waits>) {
+    async fn look_after(
+        &self,
+        topic: &TopicRuntime,
+        range: &Arc<RangePrimary>,
+        waits: Option<&mut Waits>,
+        rolls: &mut Waits,
+    ) {
         if range.ends_unfenced() {
             // Nobody else writes the segment, and its writer has stopped: a graceful roll (design 5) to a disk that lives.
-            self.roll(topic, range).await;
+            self.try_roll(topic, range, rolls).await;
         }
         range.look_at_drive();
         match (range.phase(), waits) {
@@ -139,7 +160,7 @@ impl Inner {
         };
         let due = retention::roll_due(bytes, first_append_at, config.segment_bytes, age, now);
         if due.is_some() {
-            self.roll(topic, range).await;
+            self.try_roll(topic, range, rolls).await;
             return;
         }
         let (since, last_full) = range.unfolded();

@@ -7,6 +7,8 @@ mod balance;
 mod catalog;
 mod compact;
 mod configs;
+mod copies;
+mod disks;
 mod follow;
 mod lineage;
 mod log_dirs;
@@ -76,6 +78,8 @@ pub struct NodeOptions {
     pub rack: Option<String>,
     /// Sizes and times.
     pub config: NodeConfig,
+    /// Directories that are new are taken although a disk that holds segments is missing.
+    pub accept_new_disks: bool,
     /// What packs and unpacks records, where compaction takes batches apart.
     pub codec: Arc<dyn RecordCodec>,
     /// What goes wrong on which of the directories.
@@ -248,6 +252,7 @@ impl Inner {
         let (mut ranges, mut batches, mut bytes, mut checkpoints, mut duplicates, mut blocked) =
             (0, 0, 0, 0, 0, 0);
         let (mut segments, mut open) = (0, 0);
+        let thin = self.thin_segments();
         for topic in self.all_topics().values() {
             for range in topic.ranges().iter() {
                 let counts = range.counts();
@@ -264,6 +269,11 @@ impl Inner {
         add("ranges", "Active ranges led by this node", false, vec![], ranges as f64);
         add("ranges_blocked", "Ranges that take no writes", false, vec![], blocked as f64);
         add("segments", "Segments of active ranges", false, vec![], segments as f64);
+        let help = "Segments with fewer copies than their drive asks for";
+        add("segments_under_replicated", help, false, vec![], thin as f64);
+        let help = "Disks that are dead, or known and not here";
+        let dead = self.storage.known() - self.storage.live().len();
+        add("disks_dead", help, false, vec![], dead as f64);
         add("entries_appended_total", "Entries appended, own ones included", true, vec![], batches as f64);
         add("append_bytes_total", "Payload bytes appended", true, vec![], bytes as f64);
         add("parked_appends", "Batches that wait for their range", false, vec![], self.parking.now() as f64);
@@ -394,6 +404,7 @@ impl Inner {
 
     pub(crate) fn blocked(&self) -> Vec<String> {
         let mut reasons = self.storage.dead();
+        reasons.extend(self.unreadable_segments());
         for topic in self.all_topics().values() {
             for range in topic.ranges().iter() {
                 if let Phase::Blocked(why) = range.phase() {

@@ -3,7 +3,7 @@
 use super::Inner;
 use crate::api::{HeadStats, PartitionStats, RangeStats};
 use crate::control::state::Range;
-use crate::range::primary::RangePrimary;
+use crate::range::primary::{Phase, RangePrimary};
 use crate::types::{RangeId, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +37,10 @@ fn row(range: &Range, live: Option<&RangePrimary>, bytes: u64) -> RangeStats {
         first: range.span.first,
         last: range.span.last,
         state: range.state.to_string(),
+        blocked: live.and_then(|live| match live.phase() {
+            Phase::Blocked(why) => Some(why),
+            _ => None,
+        }),
         primary: range.primary().map_or(-1, |p| p.node.0),
         segments: range.chain.len(),
         bytes,

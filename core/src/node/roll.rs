@@ -18,36 +18,44 @@ const DRAIN_MAX: Duration = Duration::from_millis(50);
 impl Inner {
     /// Rolls a range gracefully: stop issuing, drain, record the tail, open the next segment. Called off when the
     /// drain takes too long or the chain moved.
-    pub(super) async fn roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>) {
+    ///
+    /// Errors: there is no place for the next segment, or the roll was not recorded: to be tried again later.
+    pub(super) async fn roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>) -> Result<(), String> {
         let _layout = self.layout.lock().await;
         if !topic.is_served_by(range) {
-            return; // another primary took over while this waited: its segment is not this one's to end
+            return Ok(()); // another primary took over while this waited: its segment is not this one's to end
         }
         let state = self.control.read();
-        let Some(control) = state.range(topic.id, range.id) else { return };
-        let Some(open) = control.open() else { return };
+        let Some(control_topic) = state.topics.get(&topic.id) else { return Ok(()) };
+        let Some(control) = control_topic.ranges.get(&range.id) else { return Ok(()) };
+        let Some(open) = control.open() else { return Ok(()) };
         if control.state != command::RangeState::Active {
-            return; // a split or merge ends its segment
+            return Ok(()); // a split or merge ends its segment
         }
+        // Nothing is stopped without a place to go on: the segment is as good as it was.
+        let expression = self.drive_of(control_topic);
+        self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
         let version = control.version;
         range.stop_issuing(version);
         let Some(tail) = range.drain(DRAIN_MAX).await else {
             range.resume(None);
-            return;
+            return Ok(());
         };
         let loglet = open.loglet;
         match self.extend(topic, range, version, Ended::at(loglet, tail)).await {
             Ok(()) => {
                 self.rolls.fetch_add(1, Ordering::Relaxed);
+                Ok(())
             }
             Err(error) => {
-                tracing::warn!(topic = %topic.name, range = %range.id, error, "roll not recorded");
                 self.after_failed_roll(topic, range, loglet);
+                Err(format!("not recorded: {error}"))
             }
         }
     }
 
-    /// R4: the sequencer goes on only if the chain, read again, still has its segment open.
+    /// R4: the sequencer goes on only if the chain, read again, still has its segment open. One that has to stay stopped, since
+    /// its roll may yet be recorded, is blocked: clients are told, and it is sealed and rolled away when that is possible.
     pub(super) fn after_failed_roll(
         &self,
         topic: &TopicRuntime,
@@ -57,7 +65,12 @@ impl Inner {
         let state = self.control.read();
         let control = state.range(topic.id, range.id);
         match control.and_then(|r| r.open().map(|open| (r.version, open.loglet))) {
-            Some((version, open)) if open == loglet => range.resume(Some(version)),
+            Some((version, open)) if open == loglet => {
+                range.resume(Some(version));
+                if range.phase() == Phase::Between {
+                    range.close(Phase::Blocked("the end of its segment could not be recorded".into()));
+                }
+            }
             _ => range.close(Phase::Blocked("its segment was ended by somebody else".into())),
         }
     }

@@ -30,7 +30,7 @@ impl Inner {
             let segment = SealedSegment { loglet: entry.loglet, tail: below };
             let Some((state, end)) = fold_prefix(&*drive, segment, range.span).await else { continue };
             let older = chain.iter().take(at).filter_map(|entry| {
-                let drive = self.storage.open(entry.loglet, &entry.drive).ok()?;
+                let drive = self.storage.open_sealed(entry.loglet, &entry.drive).ok()?;
                 let (loglet, base, opened_at) = (entry.loglet, entry.base, entry.opened_at);
                 let older = Segment::new(owner(range), loglet, base, drive, opened_at, entry.tail);
                 Some(Arc::new(older.with_compacted(entry.sparse)))

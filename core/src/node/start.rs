@@ -4,23 +4,22 @@ use super::configs;
 use super::storage::Storage;
 use super::topic::TopicRuntime;
 use super::topics::{epochs, owner, stamping};
-use super::{Inner, NodeOptions, StartError};
+use super::{Inner, NodeOptions, StartError, disks};
 use crate::config::topic::TopicConfig;
 use crate::control::command::{Command, Ended, ParentEnd, Reply, Reshard, Restart, RestartRange};
-use crate::control::local::LocalStore;
 use crate::control::reshard::child_spans;
 use crate::control::state::{Operation, OperationState, Range, Topic};
-use crate::control::{self, ControlError, Store, propose_one};
+use crate::control::{self, ControlError, propose_one};
+use crate::drive::expr::PlaceError;
 use crate::env::{Clock, SystemClock};
 use crate::range::primary::{Known, Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::range::{lineage, project};
-use crate::store::{DiskHealth, DiskStore, MemoryStore, RecoveryReport, StoreConfig, TailBudget};
-use crate::types::{DiskId, LogletId, NodeId, Primary, RangeId, TopicId};
+use crate::store::{DiskHealth, MemoryStore, TailBudget};
+use crate::types::{LogletId, NodeId, Primary, RangeId, TopicId};
 use futures_util::StreamExt;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,22 +35,10 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     raise_open_files();
     let node = NodeId(options.node_id);
     let tail = TailBudget::new(usize::try_from(options.config.memory_tail_bytes).unwrap_or(usize::MAX));
-    let (disks, reports) = open_disks(&options, &tail).await?;
-    let (Some(first), Some(dir)) = (disks.first(), options.data.first()) else {
-        return Err(StartError::Data("no data directory is given".into()));
-    };
-    let cluster_id = first.cluster_id();
-    let path = dir.join(CONTROL_FILE);
-    let entries: u64 = reports.iter().map(|report| report.entries).sum();
-    if entries > 0 && !path.exists() {
-        return Err(StartError::Data(format!(
-            "{} is missing although {entries} records are there: it says whose they are; bring it back (the first --data \
-             directory holds it)",
-            path.display()
-        )));
-    }
-    let control: Arc<dyn Store> = Arc::new(blocking(move || LocalStore::open(&path)).await??);
-    let ids: Vec<DiskId> = disks.iter().map(|d| d.disk_id()).collect();
+    let opened = disks::open(&options, &tail).await?;
+    let (control, cluster_id) = (opened.control.clone(), opened.cluster_id);
+    let ids = opened.ids();
+    let disks::Opened { disks, dirs, reports, absent, .. } = opened;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let now = clock.now_ms();
     let known = control.read().nodes.get(&node).map(|node| node.generation);
@@ -76,7 +63,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         cluster_id: cluster_id.to_string(),
         primary: Primary { node, generation },
         control,
-        storage: Storage::new(node, disks, options.data.clone(), memory),
+        storage: Storage::new(node, disks, dirs, memory, absent),
         segments: Default::default(),
         options,
         clock,
@@ -97,17 +84,20 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     });
     // Said at the start, not at the first topic: nothing would be served with it.
     let drive = &inner.options.config.drive;
-    // A disk that is dead from the start (full) leaves the node up for reads.
-    if inner.storage.all_live() {
-        let placed = inner.storage.place(drive, LogletId(0));
-        placed
-            .map_err(|e| StartError::Data(format!("the default drive {drive} cannot be used here: {e}")))?;
+    match inner.storage.place(drive, LogletId(0)) {
+        Ok(_) => {}
+        // Disks that are dead from the start (full, not there) leave the node up for reads, and for what lives elsewhere.
+        Err(error @ PlaceError::TooFewLive { .. }) => tracing::error!("{error}"),
+        Err(error) => {
+            return Err(StartError::Data(format!("the default drive {drive} cannot be used here: {error}")));
+        }
     }
+    inner.warn_of_fewer_copies();
     inner.bury().await;
     let ranges = inner.recover_ranges().await?;
     let mut lines: Vec<String> = reports
         .iter()
-        .zip(&inner.options.data)
+        .zip(inner.storage.dirs())
         .flat_map(|(report, dir)| {
             let found = format!(
                 "{}: {} extents ({} read whole), {} chunks ({} unfinished deleted), {} entries, {} bytes of an \
@@ -125,6 +115,9 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         })
         .collect();
     lines.push(format!("{} topics, {ranges} ranges, generation {generation}", inner.all_topics().len()));
+    for line in inner.under_replicated() {
+        tracing::warn!("under-replicated: {line}");
+    }
     Ok((inner, lines))
 }
 
@@ -141,57 +134,9 @@ fn raise_open_files() {
     }
 }
 
-async fn open_disks(
-    options: &NodeOptions,
-    tail: &Arc<TailBudget>,
-) -> Result<(Vec<Arc<DiskStore>>, Vec<RecoveryReport>), StartError> {
-    let mut cluster_id = None;
-    let (mut disks, mut reports) = (Vec::new(), Vec::new());
-    for (at, dir) in options.data.iter().enumerate() {
-        // Those before it are made by now, so that a name of the same directory is found out.
-        let same = options.data.iter().take(at).find(|before| is_same(before, dir));
-        if let Some(before) = same {
-            let (before, dir) = (before.display(), dir.display());
-            return Err(StartError::Data(format!(
-                "data directory {dir} is given twice (before as {before}): give each disk's directory once"
-            )));
-        }
-        let disk = disk_bytes(dir);
-        let config = StoreConfig {
-            dir: dir.clone(),
-            cluster_id,
-            node_id: NodeId(options.node_id),
-            extent_bytes: options.config.extent_bytes,
-            tail_bytes: tail.clone(),
-            journal_bytes: options.config.journal_bytes_of(disk),
-            chunk_bytes: usize::try_from(options.config.chunk_bytes).unwrap_or(usize::MAX),
-            reserve_bytes: options.config.disk_reserve_bytes_of(disk),
-            #[cfg(test)]
-            faults: options.faults.0.get(dir).cloned(),
-            #[cfg(not(test))]
-            faults: None,
-        };
-        let shown = dir.display().to_string();
-        let opened = blocking(move || DiskStore::open(config)).await?;
-        let (disk, report) = opened.map_err(|e| StartError::Data(format!("data directory {shown}: {e}")))?;
-        cluster_id = Some(disk.cluster_id());
-        disks.push(disk);
-        reports.push(report);
-    }
-    Ok((disks, reports))
-}
-
-fn is_same(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
-}
-
-/// Size of the disk that holds `dir`, in bytes; 0 when the system does not say.
-fn disk_bytes(dir: &Path) -> u64 {
-    let existing = dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("."));
-    rustix::fs::statvfs(existing).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize))
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StartError> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StartError> {
     tokio::task::spawn_blocking(work).await.map_err(|e| StartError::Data(format!("start-up task ended: {e}")))
 }
 
@@ -315,6 +260,10 @@ impl Inner {
     async fn seal_and_fold(&self, topic: &Topic, range: &Arc<Range>) -> Result<Folded, String> {
         if range.state == control::state::RangeState::Fencing {
             return Err("a split or merge of it could not be finished".to_owned());
+        }
+        if range.open().is_some() {
+            // Nothing is fenced without a place to go on.
+            self.new_segment(&self.drive_of(topic), LogletId(0)).map_err(|e| e.to_string())?;
         }
         let ended = if range.open().is_some() { Some(self.seal(range).await?) } else { None };
         let own = self.sealed_segments(range, ended.as_ref())?;

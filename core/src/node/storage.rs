@@ -1,9 +1,12 @@
 //! The node's disks and memory as places for the leaves of drive trees.
 
+use crate::drive::expr::PlaceError;
 use crate::drive::spec::{DriveExpr, DriveSpec};
-use crate::drive::{self, LogDrive, OpenError, expr};
+use crate::drive::{self, Absent, LogDrive, OpenError, expr, narrow};
 use crate::store::{DiskHealth, DiskStore, MemoryStore};
 use crate::types::{DiskId, LeafId, LogletId, NodeId};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +17,32 @@ enum Copies {
     Several,
 }
 
+/// A disk that this node has had, or that it was given, and that cannot be used in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AbsentDisk {
+    /// Which; unknown where its superblock cannot be read and nobody noted where it was.
+    pub(super) id: Option<DiskId>,
+    /// Where it is or was last, where that is known.
+    pub(super) dir: Option<PathBuf>,
+    /// Why it cannot be used.
+    pub(super) why: String,
+    /// Its directory was given at the start.
+    pub(super) given: bool,
+}
+
+impl std::fmt::Display for AbsentDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("disk")?;
+        if let Some(id) = self.id {
+            write!(f, " {id}")?;
+        }
+        if let Some(dir) = &self.dir {
+            write!(f, " ({})", dir.display())?;
+        }
+        write!(f, " {}", self.why)
+    }
+}
+
 /// All places of this node that can hold entries.
 pub(super) struct Storage {
     node: NodeId,
@@ -21,16 +50,21 @@ pub(super) struct Storage {
     disks: Vec<Arc<DiskStore>>,
     dirs: Vec<PathBuf>,
     memory: Arc<MemoryStore>,
+    absent: Vec<AbsentDisk>,
+    /// Loglets whose deletion this process has asked its disks for, and that stay tombstones for the sake of absent disks.
+    discarded: Mutex<HashSet<LogletId>>,
 }
 
 impl Storage {
+    /// `disks` and `dirs` go together.
     pub(super) fn new(
         node: NodeId,
         disks: Vec<Arc<DiskStore>>,
         dirs: Vec<PathBuf>,
         memory: Arc<MemoryStore>,
+        absent: Vec<AbsentDisk>,
     ) -> Storage {
-        Storage { node, disks, dirs, memory }
+        Storage { node, disks, dirs, memory, absent, discarded: Mutex::default() }
     }
 
     pub(super) fn disks(&self) -> &[Arc<DiskStore>] {
@@ -42,18 +76,71 @@ impl Storage {
         &self.dirs
     }
 
+    /// Disks that cannot be used in this process.
+    pub(super) fn absent(&self) -> &[AbsentDisk] {
+        &self.absent
+    }
+
+    /// How many disks the node has, dead and absent ones too: what an expression may ask for.
+    pub(super) fn known(&self) -> usize {
+        self.disks.len() + self.absent.len()
+    }
+
+    fn known_ids(&self) -> BTreeSet<DiskId> {
+        self.here().into_iter().chain(self.absent.iter().filter_map(|absent| absent.id)).collect()
+    }
+
+    /// Disks that can be read.
+    pub(super) fn here(&self) -> BTreeSet<DiskId> {
+        self.disks.iter().map(|disk| disk.disk_id()).collect()
+    }
+
+    /// Disks that take writes, full ones too.
+    pub(super) fn live(&self) -> BTreeSet<DiskId> {
+        self.disks.iter().filter(|disk| !is_dead(disk)).map(|disk| disk.disk_id()).collect()
+    }
+
+    /// A disk as messages name it: with its directory, and with why it cannot be used, if so.
+    pub(super) fn named(&self, id: DiskId) -> String {
+        if let Some((disk, dir)) = self.disks.iter().zip(&self.dirs).find(|(d, _)| d.disk_id() == id) {
+            let named = format!("disk {id} ({})", dir.display());
+            return match disk.health() {
+                DiskHealth::Dead(why) => format!("{named} is dead: {why}"),
+                DiskHealth::Live | DiskHealth::Full(_) => named,
+            };
+        }
+        match self.absent.iter().find(|absent| absent.id == Some(id)) {
+            Some(absent) => absent.to_string(),
+            None => format!("disk {id} is not here: give its data directory and start again"),
+        }
+    }
+
     /// Builds a segment's drive tree over this node's leaves.
     pub(super) fn open(&self, loglet: LogletId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError> {
         drive::build(spec, loglet, &mut |leaf, spec| self.leaf(leaf, spec))
+    }
+
+    /// As `open`, of a segment that is only read: where its disk is not here, whoever reads it is told so.
+    pub(super) fn open_sealed(
+        &self,
+        loglet: LogletId,
+        spec: &DriveSpec,
+    ) -> Result<Arc<dyn LogDrive>, OpenError> {
+        match self.open(loglet, spec) {
+            Ok(drive) => Ok(drive),
+            Err(bounds @ OpenError::Bounds(_)) => Err(bounds),
+            Err(error) => Ok(Arc::new(Absent(error.to_string()))),
+        }
     }
 
     fn leaf(&self, leaf: LeafId, spec: &DriveSpec) -> Result<Arc<dyn LogDrive>, OpenError> {
         match spec {
             DriveSpec::Memory { node } if *node == self.node => Ok(self.memory.drive(leaf)),
             DriveSpec::Disk { node, disk } if *node == self.node => {
-                let store = self.disks.iter().find(|d| d.disk_id() == *disk);
-                let store = store.ok_or(OpenError::UnknownDisk { leaf, disk: *disk })?;
-                Ok(store.drive(leaf))
+                match self.disks.iter().find(|d| d.disk_id() == *disk) {
+                    Some(store) => Ok(store.drive(leaf)),
+                    None => Err(OpenError::Unavailable { leaf, why: self.named(*disk) }),
+                }
             }
             other => {
                 Err(OpenError::Unavailable { leaf, why: format!("{other:?} is not a place of this node") })
@@ -99,22 +186,42 @@ impl Storage {
         }
     }
 
-    /// Places an expression on the disks that live; `seed` spreads segments over them.
-    pub(super) fn place(
-        &self,
-        expression: &DriveExpr,
-        seed: LogletId,
-    ) -> Result<DriveSpec, expr::PlaceError> {
-        let live: Vec<DiskId> = self.disks.iter().filter(|d| !is_dead(d)).map(|d| d.disk_id()).collect();
-        expr::place(expression, self.node, &live, seed)
+    /// Places an expression on the disks that live; `seed` spreads segments over them. Where disks are dead or absent, a
+    /// quorum is placed with the copies that have a disk, as long as they reach its write quorum (design 11).
+    ///
+    /// Errors: the node has too few disks, or too few of them live.
+    pub(super) fn place(&self, expression: &DriveExpr, seed: LogletId) -> Result<DriveSpec, PlaceError> {
+        let (needed, have) = (expr::disks_needed(expression), self.known());
+        if have < needed {
+            return Err(PlaceError::TooFewDisks { expr: expression.to_string(), needed, have });
+        }
+        let live: Vec<DiskId> = self.live().into_iter().collect();
+        let Some(fitted) = narrow::fitted(expression, live.len()) else {
+            return Err(PlaceError::TooFewLive {
+                expr: expression.to_string(),
+                least: narrow::disks_least(expression),
+                live: live.len(),
+                dead: self.dead_and_absent().join("; "),
+            });
+        };
+        expr::place(&fitted, self.node, &live, seed)
     }
 
-    /// Deletes what is stored of loglets that a tombstone names.
-    pub(super) fn discard(&self, loglet: LogletId) {
-        self.memory.discard(loglet);
-        for disk in &self.disks {
-            disk.discard(loglet);
+    /// Deletes what is stored of a loglet that a tombstone names, on the disks that are here; whether that was all.
+    pub(super) fn discard(&self, loglet: LogletId, spec: &DriveSpec) -> bool {
+        let (live, known) = (self.live(), self.known_ids());
+        let whole = narrow::disks_of(spec).iter().all(|disk| live.contains(disk) || !known.contains(disk));
+        let first = self.discarded.lock().insert(loglet);
+        if first {
+            self.memory.discard(loglet);
+            for disk in &self.disks {
+                disk.discard(loglet);
+            }
         }
+        if whole {
+            self.discarded.lock().remove(&loglet);
+        }
+        whole
     }
 
     /// What is known to be damaged: disk, leaf and what.
@@ -128,13 +235,18 @@ impl Storage {
         each.collect()
     }
 
-    /// Whether no disk is dead.
-    pub(super) fn all_live(&self) -> bool {
-        !self.disks.iter().any(|disk| is_dead(disk))
+    /// Disks that were given at the start and cannot be used or written, with the reason.
+    pub(super) fn dead(&self) -> Vec<String> {
+        let unusable = self.absent.iter().filter(|absent| absent.given).map(ToString::to_string);
+        self.unwritable().into_iter().chain(unusable).collect()
     }
 
-    /// Disks that are dead, with the reason.
-    pub(super) fn dead(&self) -> Vec<String> {
+    /// All disks that cannot be written, those that were not given too.
+    fn dead_and_absent(&self) -> Vec<String> {
+        self.unwritable().into_iter().chain(self.absent.iter().map(ToString::to_string)).collect()
+    }
+
+    fn unwritable(&self) -> Vec<String> {
         self.disks
             .iter()
             .zip(&self.dirs)

@@ -1,6 +1,7 @@
 mod admin;
 mod balance;
 mod compact;
+mod disks;
 mod hang_up;
 mod lineage;
 mod parking;
@@ -34,6 +35,7 @@ pub(super) fn options(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
         data: dirs.iter().map(|d| d.to_path_buf()).collect(),
         node_id: 1,
         rack: None,
+        accept_new_disks: false,
         config,
         codec: Arc::new(crate::codec::records::Uncompressed),
         faults: Default::default(),

@@ -8,7 +8,7 @@ use crate::config::topic::{self, TopicConfig};
 use crate::control::command::{Command, CreatePartitions, CreateTopic, NewSegment, Refusal, Reply};
 use crate::control::state::{Range, State, Topic};
 use crate::control::{ControlError, propose_one};
-use crate::drive::expr;
+use crate::drive::expr::{self, PlaceError};
 use crate::drive::spec::DriveExpr;
 use crate::error::TopicError;
 use crate::range::primary::{Phase, RangePrimary, Stamping};
@@ -185,7 +185,7 @@ impl Inner {
         if let Some(expression) = own.or((*node != DriveExpr::Disk).then_some(node)) {
             return expression.clone();
         }
-        let copies = usize::try_from(replication_factor).unwrap_or(1).min(self.storage.disks().len());
+        let copies = usize::try_from(replication_factor).unwrap_or(1).min(self.storage.known());
         if copies < 2 {
             return DriveExpr::Disk;
         }
@@ -202,8 +202,12 @@ impl Inner {
         expression: &DriveExpr,
         seed: LogletId,
     ) -> Result<NewSegment, TopicError> {
-        let drive =
-            self.storage.place(expression, seed).map_err(|e| TopicError::InvalidDrive(e.to_string()))?;
+        let drive = self.storage.place(expression, seed).map_err(|error| match error {
+            PlaceError::TooFewLive { .. } => TopicError::NoDisk(error.to_string()),
+            PlaceError::TooFewDisks { .. } | PlaceError::Bounds(_) => {
+                TopicError::InvalidDrive(error.to_string())
+            }
+        })?;
         Ok(NewSegment {
             drive,
             window: self.limits().window.entries,
@@ -254,15 +258,17 @@ impl Inner {
     /// Deletes what tombstones name and says so, but for what is being written to replace segments. The caller holds the layout.
     pub(super) async fn bury(&self) {
         let node = self.node();
-        let loglets: Vec<LogletId> = {
+        let buried = {
             let state = self.control.read();
             let written = self.compaction.written.lock();
-            state.tombstones_of(node).map(|(id, _)| id).filter(|id| !written.contains(id)).collect()
+            let due = state.tombstones_of(node).filter(|(id, _)| !written.contains(id));
+            // What a dead or absent disk holds is deleted when it is back.
+            due.filter(|(id, stone)| self.storage.discard(*id, &stone.drive)).map(|(id, _)| id).collect()
         };
+        let loglets: Vec<LogletId> = buried;
         if loglets.is_empty() {
             return;
         }
-        loglets.iter().for_each(|loglet| self.storage.discard(*loglet));
         let command = Command::AckTombstones { node, loglets };
         if let Err(error) = propose_one(&*self.control, command).await {
             tracing::warn!(%error, "tombstones stay; they are tried again at the next retention check");

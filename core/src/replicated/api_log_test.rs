@@ -19,6 +19,7 @@ async fn node(dir: &Path) -> Node {
         data: vec![dir.to_path_buf()],
         node_id: 1,
         rack: None,
+        accept_new_disks: false,
         config,
         codec: std::sync::Arc::new(crate::codec::records::Uncompressed),
         faults,

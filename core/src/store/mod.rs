@@ -43,6 +43,7 @@ mod leaf_table;
 mod life;
 pub(crate) mod memory;
 mod open;
+pub mod places;
 pub(crate) mod query;
 pub(crate) mod queue;
 mod recovery;
@@ -61,7 +62,7 @@ pub use file::{Fault, Faults, RewriteStep};
 pub use memory::MemoryStore;
 pub use recovery::{Damage, RecoveryReport};
 pub use stats::{DiskHealth, DiskStats};
-pub use superblock::OpenError;
+pub use superblock::{Identity, OpenError};
 pub use tail::TailBudget;
 
 use chunk::CHUNKS;
@@ -513,6 +514,19 @@ impl DiskStore {
             lock: Mutex::new(Some(lock)),
         };
         Ok((Arc::new(store), recovered.report))
+    }
+
+    /// Looks who a data directory is, and changes nothing.
+    ///
+    /// Errors: why nobody can say; the same that would keep it from being opened.
+    pub fn look(dir: &Path) -> Result<Identity, OpenError> {
+        let files = |sub: &str| match std::fs::read_dir(dir.join(sub)) {
+            Ok(mut items) => Ok(items.next().is_some()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(OpenError::Io { file: dir.join(sub), error }),
+        };
+        let has_data = files(EXTENTS)? || files(CHUNKS)?;
+        superblock::look(dir, has_data)
     }
 
     /// The disk's identity; another one when the directory is emptied.

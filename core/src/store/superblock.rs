@@ -97,6 +97,47 @@ impl OpenError {
     }
 }
 
+impl OpenError {
+    /// Whether the disk, not the operator's choice of directories, is what is wrong: other disks can go on without it.
+    pub fn is_of_the_disk(&self) -> bool {
+        match self {
+            OpenError::Damaged { .. } | OpenError::Io { .. } => true,
+            OpenError::InUse(_)
+            | OpenError::Newer { .. }
+            | OpenError::Cluster { .. }
+            | OpenError::Node { .. }
+            | OpenError::TooSmall { .. } => false,
+        }
+    }
+}
+
+/// Who a data directory is, before it is opened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Nobody yet: missing, or without superblock and data. Opening it makes a new disk of it.
+    New,
+    /// This disk.
+    Disk(DiskId),
+}
+
+/// Looks who a data directory is. Changes nothing and takes no lock.
+///
+/// Errors: what makes it impossible to say, as [`begin`] would.
+pub(crate) fn look(dir: &Path, has_data: bool) -> Result<Identity, OpenError> {
+    let path = dir.join(SUPERBLOCK);
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(Identity::Disk(Superblock::decode(&bytes, &path)?.disk)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !has_data => Ok(Identity::New),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path)),
+        Err(error) => Err(OpenError::Io { file: path, error }),
+    }
+}
+
+fn missing(file: PathBuf) -> OpenError {
+    let what = "superblock missing although extents are there; restore it or move the directory away";
+    OpenError::Damaged { file, what: what.into() }
+}
+
 /// What the superblock says.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
@@ -200,13 +241,7 @@ pub(crate) fn begin(
     let found = match std::fs::read(&path) {
         Ok(bytes) => Some(Superblock::decode(&bytes, &path)?),
         Err(e) if e.kind() == io::ErrorKind::NotFound && !has_data => None,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return Err(OpenError::Damaged {
-                file: path,
-                what: "superblock missing although extents are there; restore it or move the directory away"
-                    .into(),
-            });
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
         Err(error) => return Err(OpenError::Io { file: path, error }),
     };
     let next = match found {

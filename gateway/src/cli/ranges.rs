@@ -139,7 +139,7 @@ fn list(ranges: &[RangeDescription]) -> String {
         table.row(vec![
             range.id.to_string(),
             format!("{}-{}", range.first, range.last),
-            range.state.clone(),
+            if range.blocked.is_some() { "blocked".to_owned() } else { range.state.clone() },
             range.primary.to_string(),
             range.segments.to_string(),
             bytes(range.bytes),
@@ -147,7 +147,9 @@ fn list(ranges: &[RangeDescription]) -> String {
             ids(&range.children),
         ]);
     }
-    table.render()
+    let why = ranges.iter().filter_map(|range| Some((range.id, range.blocked.as_ref()?)));
+    let why: String = why.map(|(id, why)| format!("range {id} takes no writes: {why}\n")).collect();
+    table.render() + &why
 }
 
 /// Numbers of ranges in a cell.

@@ -41,6 +41,9 @@ pub struct ServeArgs {
     /// Data directory, one per disk; the first also holds control state [default: ./rangeway-data]
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
+    /// Take new, empty data directories as new disks although a disk that holds segments is missing: once, when that disk is lost
+    #[arg(long)]
+    accept_new_disks: bool,
     /// Where Kafka clients are served [default: 127.0.0.1:9092]
     #[arg(long, value_name = "HOST:PORT")]
     kafka: Option<String>,
@@ -85,7 +88,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         loaded.program.data = args.data;
     }
     let levels = start_logs(&loaded.program)?;
-    runtime()?.block_on(serve(loaded, levels))
+    runtime()?.block_on(serve(loaded, args.accept_new_disks, levels))
 }
 
 /// All settings, weakest first.
@@ -162,7 +165,7 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|e| Failure::failed("runtime", format!("cannot start the async runtime: {e}")))
 }
 
-async fn serve(loaded: Loaded, levels: Levels) -> Result<(), Failure> {
+async fn serve(loaded: Loaded, accept_new_disks: bool, levels: Levels) -> Result<(), Failure> {
     let program = &loaded.program;
     let mut signals = Signals::listen()?;
     let kafka = bind("kafka", &program.kafka, Reach::Anywhere).await?;
@@ -174,7 +177,7 @@ async fn serve(loaded: Loaded, levels: Levels) -> Result<(), Failure> {
     let http_task = tokio::spawn(http::serve(http, state.clone(), stop_http.clone().cancelled_owned()));
 
     let node = tokio::select! {
-        started = Node::start(options(&loaded)) => started.map_err(not_started)?,
+        started = Node::start(NodeOptions { accept_new_disks, ..options(&loaded) }) => started.map_err(not_started)?,
         name = signals.next() => {
             tracing::info!("{name} while recovering: stopped; nothing was served");
             return Ok(());
@@ -244,6 +247,7 @@ pub(super) fn options(loaded: &Loaded) -> NodeOptions {
         data: program.data.clone(),
         node_id: program.node_id,
         rack: program.rack.clone(),
+        accept_new_disks: false,
         config: loaded.node.clone(),
         codec: Arc::new(Codecs),
     }

@@ -261,5 +261,7 @@ fn cluster(status: &ClusterStatus) -> String {
         [] => "nothing is blocked\n".to_owned(),
         lines => lines.iter().map(|line| format!("blocked: {line}\n")).collect(),
     };
-    format!("cluster {}\n{}{blocked}", status.cluster_id, nodes.render())
+    let thin: String =
+        status.under_replicated.iter().map(|line| format!("under-replicated: {line}\n")).collect();
+    format!("cluster {}\n{}{blocked}{thin}", status.cluster_id, nodes.render())
 }

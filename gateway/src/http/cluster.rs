@@ -22,5 +22,6 @@ pub async fn status(State(state): State<Arc<HttpState>>) -> Result<Json<ClusterS
         })
         .collect();
     let vnodes = vec![VnodeStatus { id: 0, leader: cluster.node.0, voters: vec![cluster.node.0] }];
-    Ok(Json(ClusterStatus { cluster_id: cluster.cluster_id, nodes, vnodes, blocked: state.blocked() }))
+    let (blocked, under_replicated) = (state.blocked(), state.under_replicated());
+    Ok(Json(ClusterStatus { cluster_id: cluster.cluster_id, nodes, vnodes, blocked, under_replicated }))
 }

@@ -114,6 +114,7 @@ impl From<TopicError> for HttpError {
             TopicError::InvalidName(_) => (StatusCode::BAD_REQUEST, "invalid_name"),
             TopicError::InvalidConfig(_) => (StatusCode::BAD_REQUEST, "invalid_config"),
             TopicError::InvalidDrive(_) => (StatusCode::BAD_REQUEST, "invalid_drive"),
+            TopicError::NoDisk(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_disk"),
             TopicError::InvalidReplication(_) => (StatusCode::BAD_REQUEST, "invalid_replication_factor"),
             TopicError::Control(_) => (StatusCode::SERVICE_UNAVAILABLE, "control_plane"),
         };

@@ -91,6 +91,10 @@ impl HttpState {
         self.serving().map(|serving| &serving.api)
     }
 
+    fn under_replicated(&self) -> Vec<String> {
+        self.serving.get().map_or_else(Vec::new, |serving| serving.api.under_replicated())
+    }
+
     /// What the node waits for; empty when it serves everything.
     fn blocked(&self) -> Vec<String> {
         if self.stopping.get().is_some() {
@@ -187,11 +191,14 @@ async fn healthz() -> &'static str {
 async fn readyz(State(state): State<Arc<HttpState>>) -> (StatusCode, String) {
     let damage = state.serving.get().map_or_else(Vec::new, |serving| serving.api.damage());
     let damage = damage.iter().map(|line| format!("damaged: {line}"));
+    let thin = state.under_replicated();
+    let thin = thin.iter().map(|line| format!("under-replicated: {line}"));
     let (status, mut lines) = match state.blocked() {
         lines if lines.is_empty() => (StatusCode::OK, vec!["ok".to_owned()]),
         lines => (StatusCode::SERVICE_UNAVAILABLE, lines),
     };
     lines.extend(damage);
+    lines.extend(thin);
     (status, lines.join("\n") + "\n")
 }
 

@@ -54,6 +54,7 @@ fn range(stats: &RangeStats) -> RangeDescription {
         first: stats.first,
         last: stats.last,
         state: stats.state.clone(),
+        blocked: stats.blocked.clone(),
         primary: stats.primary,
         segments: stats.segments,
         bytes: stats.bytes,

@@ -170,6 +170,9 @@ pub struct RangeDescription {
     pub last: i32,
     /// `active`, `fencing` or `closed`.
     pub state: String,
+    /// Why it takes no writes, where it should.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
     /// Node that leads it.
     pub primary: i32,
     /// How many segments.
@@ -321,6 +324,9 @@ pub struct ClusterStatus {
     pub vnodes: Vec<VnodeStatus>,
     /// What keeps ranges from being served.
     pub blocked: Vec<String>,
+    /// Topics with segments of fewer copies than their drive asks for, and why.
+    #[serde(default)]
+    pub under_replicated: Vec<String>,
 }
 
 /// One node.

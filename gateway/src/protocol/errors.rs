@@ -39,6 +39,7 @@ pub fn topic(error: &TopicError) -> ResponseError {
         TopicError::InvalidPartitions(_) => ResponseError::InvalidPartitions,
         TopicError::InvalidName(_) => ResponseError::InvalidTopicException,
         TopicError::InvalidConfig(_) | TopicError::InvalidDrive(_) => ResponseError::InvalidConfig,
+        TopicError::NoDisk(_) => ResponseError::KafkaStorageError,
         TopicError::InvalidReplication(_) => ResponseError::InvalidReplicationFactor,
         // The one code that Kafka's controllers use for "later": clients ask again.
         TopicError::Control(_) => ResponseError::RequestTimedOut,

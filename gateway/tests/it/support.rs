@@ -83,7 +83,14 @@ pub async fn start(settings: Settings) -> Broker {
         config.set(key, value).unwrap_or_else(|e| panic!("{key}: {e}"));
     }
     let codec = Arc::new(rangeway_gateway::Codecs);
-    let options = NodeOptions { data: vec![data.path().to_owned()], node_id: 7, rack: None, config, codec };
+    let options = NodeOptions {
+        data: vec![data.path().to_owned()],
+        node_id: 7,
+        rack: None,
+        accept_new_disks: false,
+        config,
+        codec,
+    };
     let node = Node::start(options).await.unwrap();
     let shared = Shared::new(node.api(), settings);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

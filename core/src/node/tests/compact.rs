@@ -31,7 +31,7 @@ fn ranges(node: &Node, id: TopicId) -> Vec<Arc<RangePrimary>> {
 async fn roll(node: &Node, id: TopicId) {
     let topic = node.inner.topic(id).expect("there");
     for range in topic.ranges().iter() {
-        node.inner.roll(&topic, range).await;
+        node.inner.roll(&topic, range).await.expect("rolled");
     }
     let until = soon();
     while !ranges(node, id).iter().all(|range| range.checkpointed().is_some()) {

@@ -182,7 +182,7 @@ async fn a_primary_that_was_replaced_ends_nobodys_segment() {
     }
     let chain = || inner.control.read().range(id, old.id).expect("there").chain.clone();
     let (before, records) = (chain(), read_all(&node, id, 1, 0).await);
-    inner.roll(&topic, &old).await;
+    inner.roll(&topic, &old).await.expect("rolled");
     inner.roll_away(&topic, &old).await.expect("nothing to do");
     assert_eq!(chain(), before);
     append(&node, id, vec![batch(1, 1, None, 100, "last")]).await;

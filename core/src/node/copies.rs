@@ -1,0 +1,100 @@
+//! What lacks copies, and what cannot be read, because disks are dead or not here: for people who look after the node.
+
+use super::Inner;
+use crate::control::state::Topic;
+use crate::drive::expr::{copies, shape};
+use crate::drive::narrow::{disks_of, is_narrowed, is_readable, lacks_copy};
+use crate::types::DiskId;
+use std::collections::BTreeSet;
+
+impl Inner {
+    /// Segments with fewer copies than their drive asks for, a line for each topic that has some.
+    pub(crate) fn under_replicated(&self) -> Vec<String> {
+        let (state, live) = (self.control.read(), self.storage.live());
+        let line = |topic: &std::sync::Arc<Topic>| {
+            let (thin, all, disks) = self.thin(topic, &live);
+            let why: Vec<String> = disks.into_iter().map(|disk| self.storage.named(disk)).collect();
+            let why = match why.is_empty() {
+                true => "a disk was missing when they were written".to_owned(),
+                false => why.join("; "),
+            };
+            (thin > 0).then(|| {
+                format!(
+                    "topic '{}': {thin} of {all} segments have fewer copies than their drive asks for: {why}",
+                    topic.name
+                )
+            })
+        };
+        state.topics.values().filter_map(line).collect()
+    }
+
+    /// How many segments have fewer copies than their drive asks for.
+    pub(super) fn thin_segments(&self) -> usize {
+        let (state, live) = (self.control.read(), self.storage.live());
+        state.topics.values().map(|topic| self.thin(topic, &live).0).sum()
+    }
+
+    /// How many of a topic's segments lack copies, of how many, and which disks those were on.
+    fn thin(&self, topic: &Topic, live: &BTreeSet<DiskId>) -> (usize, usize, BTreeSet<DiskId>) {
+        let expression = self.drive_of(topic);
+        let (mut thin, mut all, mut disks) = (0, 0, BTreeSet::new());
+        for entry in topic.ranges.values().flat_map(|range| &range.chain) {
+            all += 1;
+            let lacks = lacks_copy(&entry.drive, live);
+            if lacks {
+                disks.extend(disks_of(&entry.drive).difference(live).copied());
+            }
+            thin += usize::from(lacks || entry.degraded.is_some() || is_narrowed(&expression, &entry.drive));
+        }
+        (thin, all, disks)
+    }
+
+    /// Segments of which no copy is on a disk that is here, a line for each range that has some.
+    pub(super) fn unreadable_segments(&self) -> Vec<String> {
+        if self.storage.absent().is_empty() {
+            return Vec::new();
+        }
+        let (state, here) = (self.control.read(), self.storage.here());
+        let mut lines = Vec::new();
+        for topic in state.topics.values() {
+            for range in topic.ranges.values() {
+                let lost = range.chain.iter().filter(|entry| !is_readable(&entry.drive, &here));
+                let disks: Vec<BTreeSet<DiskId>> = lost.map(|entry| disks_of(&entry.drive)).collect();
+                if disks.is_empty() {
+                    continue;
+                }
+                let count = disks.len();
+                let names: BTreeSet<DiskId> =
+                    disks.into_iter().flatten().filter(|d| !here.contains(d)).collect();
+                let names: Vec<String> = names.into_iter().map(|disk| self.storage.named(disk)).collect();
+                lines.push(format!(
+                    "topic '{}' range {}: {count} segments cannot be read: {}",
+                    topic.name,
+                    range.id,
+                    names.join("; ")
+                ));
+            }
+        }
+        lines
+    }
+
+    /// Topics that name no drive of their own follow the node's: says so when that keeps fewer copies than they had.
+    pub(super) fn warn_of_fewer_copies(&self) {
+        let state = self.control.read();
+        let fewer = state.topics.values().filter_map(|topic| {
+            let next = self.drive_of(topic);
+            let before =
+                topic.live_ranges().filter_map(|range| range.chain.last()).map(|entry| shape(&entry.drive));
+            let before = before.max_by_key(copies).filter(|before| copies(before) > copies(&next))?;
+            Some((topic.name.as_str(), before, next))
+        });
+        let fewer: Vec<_> = fewer.collect();
+        if let Some((topic, before, next)) = fewer.first() {
+            tracing::warn!(
+                "{} topics, such as '{topic}', were written to `{before}` and go on with `{next}`: fewer copies. They follow \
+                 the node's drive: give it as before (--drive), or name theirs (rangeway.drive)",
+                fewer.len()
+            );
+        }
+    }
+}
