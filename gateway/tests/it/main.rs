@@ -6,6 +6,7 @@ mod bad_input;
 mod configs;
 mod decode_guard;
 mod demo;
+mod disks;
 mod fetch;
 mod groups;
 mod groups_command;
