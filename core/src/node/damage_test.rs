@@ -19,6 +19,10 @@ pub(super) fn extents(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
+pub(super) fn metric(node: &Node, name: &str) -> f64 {
+    node.api().metrics().iter().find(|m| m.name == name).expect("shown").value
+}
+
 /// Flips a byte so many bytes before the place where `text` is stored. Twice is never.
 fn flip(dir: &Path, text: &str, before: u64) {
     let mut flipped = 0;
@@ -126,9 +130,7 @@ async fn a_damaged_entry_below_the_checkpoint_costs_its_records_only() {
         damage[0].contains(&format!(" position {place},")),
         "the offline check names {place}: {damage:?}"
     );
-    let metrics = node.api().metrics();
-    let places = metrics.iter().find(|m| m.name == "damaged_places").expect("shown");
-    assert_eq!(places.value, 1.0);
+    assert_eq!(metric(&node, "damaged_places"), 1.0);
     assert_eq!(base(&append(&node, id, vec![batch(0, 1, None, 0, "more")]).await[0]), 11);
     node.api().delete_topic(id).await.expect("deleted");
     let gone = soon();

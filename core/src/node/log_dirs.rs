@@ -53,7 +53,7 @@ impl Inner {
 
     async fn hold(&self, topic: &TopicRuntime, control: &Topic, held: &mut Held) {
         for range in topic.ranges().iter() {
-            let Ok(parts) = range.parts(self.now_ms()).await else { continue };
+            let parts = range.parts(self.now_ms()).await;
             // An empty partition lies where its next record goes.
             let open = range.segments().last().and_then(|segment| drive_of(control, segment));
             for disk in open.iter().flat_map(|drive| shares(drive, 0)) {

@@ -87,9 +87,7 @@ impl Inner {
                 if self.cancel.is_cancelled() {
                     return;
                 }
-                if let Err(error) = range.parts(self.now_ms()).await {
-                    tracing::debug!(topic = %topic.name, range = %range.id, %error, "a segment's beginning cannot be read");
-                }
+                range.parts(self.now_ms()).await;
             }
         }
     }

@@ -30,6 +30,8 @@ mod watch;
 #[cfg(test)]
 mod absent_test;
 #[cfg(test)]
+mod damage_places_test;
+#[cfg(test)]
 mod damage_test;
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ const RAISE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Pass {
     /// The topic's ranges when it began.
     layout: Arc<Vec<Arc<RangePrimary>>>,
-    /// Those of which all segments could be looked at.
+    /// Those whose log is known whole.
     pub(super) looked_at: Vec<Arc<RangePrimary>>,
     pub(super) holdings: Holdings,
     /// Committed log starts of their partitions.
@@ -35,15 +35,14 @@ impl Inner {
     pub(super) async fn retain(&self, topic: &TopicRuntime) {
         let mut pass = Pass::new(topic.ranges());
         for range in pass.whole() {
-            if let Some(parts) = self.parts_of(topic, &range).await {
-                let views = parts.iter().map(|(segment, parts)| SegmentView {
-                    loglet: segment.loglet,
-                    sealed: segment.tail().is_some(),
-                    parts: parts.clone(),
-                });
-                self.raise(topic, &range, &views.collect::<Vec<_>>()).await;
-                pass.add(range, parts);
-            }
+            let parts = range.parts(self.now_ms()).await;
+            let views = parts.iter().map(|(segment, parts)| SegmentView {
+                loglet: segment.loglet,
+                sealed: segment.tail().is_some(),
+                parts: parts.clone(),
+            });
+            self.raise(topic, &range, &views.collect::<Vec<_>>()).await;
+            pass.add(range, parts);
         }
         pass.note_log_starts();
         let state = self.control.read();
@@ -58,24 +57,11 @@ impl Inner {
     pub(super) async fn look_at(&self, topic: &TopicRuntime) -> Pass {
         let mut pass = Pass::new(topic.ranges());
         for range in pass.whole() {
-            if let Some(parts) = self.parts_of(topic, &range).await {
-                pass.add(range, parts);
-            }
+            let parts = range.parts(self.now_ms()).await;
+            pass.add(range, parts);
         }
         pass.note_log_starts();
         pass
-    }
-
-    async fn parts_of(
-        &self,
-        topic: &TopicRuntime,
-        range: &RangePrimary,
-    ) -> Option<Vec<(Arc<Segment>, Vec<Part>)>> {
-        let parts = range.parts(self.now_ms()).await;
-        if let Err(error) = &parts {
-            tracing::warn!(topic = %topic.name, range = %range.id, %error, "retention cannot look at the segments");
-        }
-        parts.ok()
     }
 
     async fn raise(&self, topic: &TopicRuntime, range: &RangePrimary, views: &[SegmentView]) {

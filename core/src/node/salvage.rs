@@ -7,7 +7,7 @@ use super::Inner;
 use super::recover::{SCAN_ENTRIES, payload, payload_at};
 use super::topics::owner;
 use crate::codec::entry::{CHECKPOINT_LAST, EntryKind};
-use crate::control::state::Range;
+use crate::control::state::{Range, Topic};
 use crate::drive::spec::DriveSpec;
 use crate::drive::{LogDrive, ScanQuery};
 use crate::range::fold::{Fold, SealedSegment};
@@ -20,8 +20,13 @@ use std::sync::Arc;
 const CHECKPOINTS_TRIED: usize = 64;
 
 impl Inner {
-    /// The state and the segments of the longest prefix that can be read; `None` where no checkpoint can be.
-    pub(super) async fn salvage(&self, range: &Range) -> Option<(RangeState, Vec<Arc<Segment>>)> {
+    /// The state and the segments of the longest prefix that can be read, those of the ranges that it came from among them;
+    /// `None` where no checkpoint can be. Where none of its own can be, the prefix is what its parents ended with.
+    pub(super) async fn salvage(
+        &self,
+        topic: &Topic,
+        range: &Range,
+    ) -> Option<(RangeState, Vec<Arc<Segment>>)> {
         let chain: Vec<_> =
             range.chain.iter().filter(|e| e.tail.is_some() || is_one_copy(&e.drive)).collect();
         for (at, entry) in chain.iter().enumerate().rev() {
@@ -38,9 +43,14 @@ impl Inner {
             let (loglet, base, opened_at) = (entry.loglet, entry.base, entry.opened_at);
             let last = Segment::new(owner(range), loglet, base, drive, opened_at, Some(end));
             let last = last.with_compacted(entry.sparse);
-            return Some((state, older.chain([Arc::new(last)]).collect()));
+            let own: Vec<_> = older.chain([Arc::new(last)]).collect();
+            return Some((state, self.history(topic, range, own.clone()).unwrap_or(own)));
         }
-        None
+        if range.parents.is_empty() {
+            return None;
+        }
+        let state = self.fold_range(topic, range, &[]).await.ok()?;
+        Some((state, self.history(topic, range, Vec::new()).ok()?))
     }
 }
 

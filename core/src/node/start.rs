@@ -327,7 +327,7 @@ impl Inner {
             .open(LogletId(u64::MAX), &memory)
             .map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
         let nowhere = Arc::new(Segment::new(owner(range), LogletId(u64::MAX), 0, drive, self.now_ms(), None));
-        let (log, known) = match self.salvage(range).await {
+        let (log, known) = match self.salvage(topic, range).await {
             Some(log) => (log, Known::Prefix(why.clone())),
             None => ((RangeState::new(range.span), Vec::new()), Known::Nothing(why.clone())),
         };

@@ -18,6 +18,7 @@ pub mod project;
 pub mod read;
 pub mod retention;
 pub mod segment;
+mod starts;
 pub mod state;
 pub mod table;
 pub mod transactions;

@@ -1,74 +1,55 @@
 //! What each segment holds of a range's partitions: differences of where the partitions stood when segments began.
 
-use crate::drive::ScanQuery;
-use crate::error::ReadFailure;
 use crate::range::lineage::overlap;
 use crate::range::primary::RangePrimary;
 use crate::range::retention::{Part, SegmentView};
 use crate::range::segment::{Segment, Start};
-use crate::types::{Address, Partition, RangeId};
+use crate::range::starts::{bounded, look};
+use crate::types::{Partition, RangeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Headers that are counted at a time.
-const SCAN_ENTRIES: usize = 4096;
-
 impl RangePrimary {
     /// The segments of the range's partitions, its ancestors' too, oldest first, each with what it holds of these
-    /// partitions. The first look at a segment reads its first checkpoint.
-    ///
-    /// Errors: `Storage`, a first checkpoint cannot be read.
-    pub async fn parts(&self, now_ms: i64) -> Result<Vec<(Arc<Segment>, Vec<Part>)>, ReadFailure> {
+    /// partitions. The first look at a segment reads its first checkpoint; where that is damaged, the headers of all its
+    /// entries, and what cannot be told counts as held by the segment before.
+    pub async fn parts(&self, now_ms: i64) -> Vec<(Arc<Segment>, Vec<Part>)> {
         let segments = self.segments();
         // Of each partition: where it stood when the next segment of its history began, and when that was.
         let mut next: Vec<(Start, i64)> = self.ends().iter().map(|end| (*end, now_ms)).collect();
         let mut found = Vec::with_capacity(segments.len());
         for segment in segments.iter().rev() {
             let Some(shared) = overlap(segment.owner.span, self.span) else { continue };
-            let starts = self.starts_of(segment).await?;
-            let kept = if segment.compacted { Some(self.kept_in(segment).await?) } else { None };
+            let starts = self.starts_of(segment).await.ok();
+            if segment.compacted && segment.kept().is_none() {
+                segment.note_kept(look(segment).await.iter().map(|seen| seen.bytes).collect());
+            }
+            let kept = if segment.compacted { segment.kept() } else { None };
+            let seen = if starts.is_none() { Some(look(segment).await) } else { None };
             let mut parts = Vec::new();
             for partition in shared.iter() {
-                let from = segment.owner.span.index(partition).and_then(|at| starts.get(at)).copied();
                 let to = self.span.index(partition).and_then(|at| next.get_mut(at));
-                if let (Some(from), Some(to)) = (from, to) {
-                    let kept = kept.as_ref().and_then(|kept| kept.get(segment.owner.span.index(partition)?));
-                    let found = part(partition, &from, &to.0, to.1);
-                    parts.extend(
-                        found.map(|found| Part { bytes: kept.copied().unwrap_or(found.bytes), ..found }),
-                    );
-                    *to = (from, segment.opened_at);
+                let (Some(at), Some(to)) = (segment.owner.span.index(partition), to) else { continue };
+                let told = starts.as_ref().and_then(|starts| starts.get(at)).copied();
+                let seen = seen.as_ref().and_then(|seen| seen.get(at));
+                let from = told.unwrap_or_else(|| bounded(&to.0, seen.copied().unwrap_or_default()));
+                let mut found = part(partition, &from, &to.0, to.1);
+                if let Some(found) = &mut found {
+                    if let Some(kept) = kept.as_ref().and_then(|kept| kept.get(at)) {
+                        found.bytes = *kept;
+                    }
+                    if told.is_none() {
+                        // Whose records have the largest timestamp is not known.
+                        found.max_timestamp = to.0.max_timestamp;
+                    }
                 }
+                parts.extend(found);
+                *to = (from, segment.opened_at);
             }
             found.push((segment.clone(), parts));
         }
         found.reverse();
-        Ok(found)
-    }
-
-    /// Payload bytes of its owner's partitions in a compacted segment: from memory, else counted.
-    async fn kept_in(&self, segment: &Segment) -> Result<Arc<[u64]>, ReadFailure> {
-        if let Some(kept) = segment.kept() {
-            return Ok(kept);
-        }
-        let mut kept = vec![0u64; segment.owner.span.count()];
-        let (mut from, below) = (Address(0), segment.tail().unwrap_or(Address(0)));
-        loop {
-            let query = ScanQuery { from, below, max_entries: SCAN_ENTRIES };
-            let page = segment.drive.scan_heads(query).await;
-            let page = page.map_err(|e| ReadFailure::Storage(format!("segment {}: {e}", segment.loglet)))?;
-            let Some(last) = page.last() else { break };
-            from = last.header.address.plus(1);
-            for stored in &page {
-                let at = segment.owner.span.index(stored.header.partition);
-                if let Some(bytes) = at.and_then(|at| kept.get_mut(at)) {
-                    *bytes = bytes.saturating_add(u64::from(stored.header.payload_len));
-                }
-            }
-        }
-        let kept: Arc<[u64]> = kept.into();
-        segment.note_kept(kept.clone());
-        Ok(kept)
+        found
     }
 
     /// Payload bytes of the range's partitions by the range that wrote them, in all segments that are left. What lies in
@@ -80,12 +61,14 @@ impl RangePrimary {
             let Some(shared) = overlap(segment.owner.span, self.span) else { continue };
             for partition in shared.iter() {
                 let to = self.span.index(partition).and_then(|at| next.get_mut(at));
-                if let (Some(from), Some(to)) = (segment.start(partition), to) {
+                let Some(to) = to else { continue };
+                let seen = || Some(to.saturating_sub(segment.seen_of(partition)?.bytes));
+                if let Some(from) = segment.start(partition).map(|from| from.bytes).or_else(seen) {
                     let kept = segment.kept();
                     let kept = kept.and_then(|kept| kept.get(segment.owner.span.index(partition)?).copied());
                     *stored.entry(segment.owner.range).or_default() +=
-                        kept.unwrap_or(to.saturating_sub(from.bytes));
-                    *to = from.bytes;
+                        kept.unwrap_or(to.saturating_sub(from));
+                    *to = from;
                 }
             }
         }

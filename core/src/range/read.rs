@@ -1,10 +1,8 @@
 //! Reading a range by partition and offset across its segments and those of the ranges it came from. A read error never
 //! looks like the end of the log.
 
-use crate::codec::entry::EntryKind;
-use crate::drive::{ListQuery, Payload, ReadError, ScanQuery, Stored};
+use crate::drive::{ListQuery, Payload, ReadError, Stored};
 use crate::error::ReadFailure;
-use crate::range::checkpoint;
 use crate::range::lineage;
 use crate::range::primary::{Known, RangePrimary, ReadView};
 use crate::range::segment::{Segment, Start};
@@ -171,7 +169,7 @@ impl RangePrimary {
         min_timestamp: Option<i64>,
     ) -> Result<Option<Vec<Stored>>, ReadFailure> {
         let Wanted { partition, offset, below: end, max_bytes, max_entries } = wanted;
-        let mut place = self.begin_at(segments, partition, offset, min_timestamp).await?;
+        let mut place = self.begin_at(segments, partition, offset, min_timestamp).await;
         let mut found: Vec<Stored> = Vec::new();
         let mut bytes = 0usize;
         let mut from = offset;
@@ -246,15 +244,15 @@ impl RangePrimary {
         partition: Partition,
         offset: Offset,
         min_timestamp: Option<i64>,
-    ) -> Result<Option<usize>, ReadFailure> {
-        let by_offset = self.last_segment(segments, partition, |start| start.offset <= offset).await?;
-        let Some(timestamp) = min_timestamp else { return Ok(by_offset) };
+    ) -> Option<usize> {
+        let by_offset = self.last_segment(segments, partition, |start| start.offset <= offset).await;
+        let Some(timestamp) = min_timestamp else { return by_offset };
         // Older segments need not be looked at: none is left, or none can be read, as after a restart of memory drives.
         if by_offset.is_none_or(|at| lineage::next_of(segments, at + 1, partition).is_none()) {
-            return Ok(by_offset);
+            return by_offset;
         }
-        let by_time = self.last_segment(segments, partition, |start| start.max_timestamp < timestamp).await?;
-        Ok(by_offset.max(by_time))
+        let by_time = self.last_segment(segments, partition, |start| start.max_timestamp < timestamp).await;
+        by_offset.max(by_time)
     }
 
     /// The last segment of `partition` of whose beginning `holds` is true, which is true of the older ones too; else the
@@ -265,22 +263,13 @@ impl RangePrimary {
         segments: &[Arc<Segment>],
         partition: Partition,
         holds: impl Fn(&Start) -> bool,
-    ) -> Result<Option<usize>, ReadFailure> {
-        let begins = async |at: usize| -> Result<bool, ReadFailure> {
-            let Some(segment) = segments.get(at) else { return Ok(false) };
-            let start = match segment.start(partition) {
-                Some(start) => Some(start),
-                None => {
-                    let starts = self.starts_of(segment).await?;
-                    segment.owner.span.index(partition).and_then(|index| starts.get(index).copied())
-                }
-            };
-            Ok(start.is_some_and(|start| holds(&start)))
-        };
+    ) -> Option<usize> {
+        let begins =
+            async |at: usize| self.began(segments, at, partition).await.is_some_and(|start| holds(&start));
         let (mut high, mut step) = (segments.len(), 0);
         let mut low = loop {
-            let Some(at) = lineage::back(segments, high, step.max(1), partition) else { return Ok(None) };
-            if begins(at).await? || lineage::back(segments, at, 1, partition).is_none() {
+            let at = lineage::back(segments, high, step.max(1), partition)?;
+            if begins(at).await || lineage::back(segments, at, 1, partition).is_none() {
                 break at;
             }
             (high, step) = (at, (step * 2).max(1));
@@ -289,40 +278,13 @@ impl RangePrimary {
             let middle = low + (high - low) / 2;
             let before = lineage::back(segments, middle + 1, 1, partition).filter(|at| *at > low);
             let after = || lineage::next_of(segments, middle + 1, partition).filter(|at| *at < high);
-            let Some(at) = before.or_else(after) else { return Ok(Some(low)) };
-            if begins(at).await? {
+            let Some(at) = before.or_else(after) else { return Some(low) };
+            if begins(at).await {
                 low = at;
             } else {
                 high = at;
             }
         }
-    }
-
-    /// Where the partitions of its owner stood when `segment` began: from memory, else from its first checkpoint.
-    pub async fn starts_of(&self, segment: &Arc<Segment>) -> Result<Arc<[Start]>, ReadFailure> {
-        if let Some(starts) = segment.starts() {
-            return Ok(starts);
-        }
-        let below = segment.tail().unwrap_or(Address(0));
-        let pieces =
-            read_checkpoint(segment, Address(0), below).await.map_err(|e| unreadable(self, segment, e))?;
-        let captured = checkpoint::decode(&pieces).map_err(|e| {
-            ReadFailure::Storage(format!("segment {}: first checkpoint: {e}", segment.loglet))
-        })?;
-        let (span, expected) = (captured.state.span(), segment.owner.span);
-        if span != expected {
-            return Err(ReadFailure::Storage(format!(
-                "segment {}: first checkpoint of partitions {} to {}, expected {} to {}",
-                segment.loglet, span.first, span.last, expected.first, expected.last
-            )));
-        }
-        let starts: Arc<[Start]> = captured
-            .state
-            .partitions()
-            .map(|(_, p)| Start { offset: p.next, bytes: p.bytes, max_timestamp: p.max_timestamp })
-            .collect();
-        segment.note_starts(starts.clone());
-        Ok(starts)
     }
 }
 
@@ -331,42 +293,6 @@ impl RangePrimary {
 fn holds_nothing_of(segments: &[Arc<Segment>], at: usize, next: Option<usize>, partition: Partition) -> bool {
     let begins = |at: usize| segments.get(at)?.start(partition).map(|start| start.offset);
     matches!((begins(at), next.and_then(begins)), (Some(here), Some(next)) if here == next)
-}
-
-/// The pieces of the checkpoint whose first entry is at `first`.
-///
-/// Errors: `Damaged` when an entry between is none of a checkpoint or missing.
-pub async fn read_checkpoint(
-    segment: &Segment,
-    first: Address,
-    below: Address,
-) -> Result<Vec<Bytes>, ReadError> {
-    use crate::codec::entry::CHECKPOINT_LAST;
-    let mut pieces = Vec::new();
-    let mut from = first;
-    loop {
-        let page = segment.drive.scan(ScanQuery { from, below, max_entries: 64 }).await?;
-        if page.is_empty() {
-            return Err(ReadError::Damaged(format!(
-                "segment {}: checkpoint at {first} has no end",
-                segment.loglet
-            )));
-        }
-        for stored in page {
-            if stored.header.kind != EntryKind::Checkpoint || stored.header.address != from {
-                return Err(ReadError::Damaged(format!(
-                    "segment {}: no checkpoint entry at {from}",
-                    segment.loglet
-                )));
-            }
-            let last = stored.header.flags & CHECKPOINT_LAST != 0;
-            pieces.push(load(stored.payload).await?);
-            from = from.plus(1);
-            if last {
-                return Ok(pieces);
-            }
-        }
-    }
 }
 
 /// A payload as one piece of memory.
@@ -394,10 +320,14 @@ pub async fn load(payload: Payload) -> Result<Bytes, ReadError> {
     }
 }
 
-fn unreadable(range: &RangePrimary, segment: &Segment, error: ReadError) -> ReadFailure {
-    tracing::warn!(topic = %range.topic, range = %range.id, segment = %segment.loglet, %error, "read failed");
+/// The error of a read of `segment`; logged when it is a new one.
+pub(super) fn unreadable(range: &RangePrimary, segment: &Segment, error: ReadError) -> ReadFailure {
+    let what = error.to_string();
+    if segment.is_new(&what) {
+        tracing::warn!(topic = %range.topic, range = %range.id, segment = %segment.loglet, what, "read failed");
+    }
     ReadFailure::Storage(format!(
-        "topic {} range {} segment {}: {error}",
+        "topic {} range {} segment {}: {what}",
         range.topic, range.id, segment.loglet
     ))
 }

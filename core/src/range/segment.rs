@@ -2,8 +2,14 @@
 
 use crate::drive::LogDrive;
 use crate::types::{Address, LogletId, Offset, Partition, RangeId, Span};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use tokio::sync::OnceCell;
+
+/// Most errors of a segment that are told apart.
+const ERRORS_MAX: usize = 1000;
 
 /// The range that wrote a segment. Those that came from it read the segment too.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -34,8 +40,19 @@ pub struct Segment {
     tail: OnceLock<Address>,
     starts: OnceLock<Arc<[Start]>>,
     kept: OnceLock<Arc<[u64]>>,
+    looked: OnceCell<Arc<[Seen]>>,
+    errors: Mutex<HashSet<String>>,
     replaced: AtomicBool,
     bytes: AtomicU64,
+}
+
+/// What a segment's readable entries say of one partition.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Offset of the first one.
+    pub first: Option<Offset>,
+    /// Their payload bytes.
+    pub bytes: u64,
 }
 
 /// What a partition had before a segment: the difference of two is what the segment between them holds.
@@ -69,6 +86,8 @@ impl Segment {
             tail: OnceLock::new(),
             starts: OnceLock::new(),
             kept: OnceLock::new(),
+            looked: OnceCell::new(),
+            errors: Mutex::default(),
             replaced: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
         };
@@ -93,6 +112,22 @@ impl Segment {
     pub fn note_kept(&self, kept: Arc<[u64]>) {
         assert_eq!(kept.len(), self.owner.span.count(), "one number for each partition of the owner");
         self.kept.get_or_init(|| kept);
+    }
+
+    /// What its readable entries say of the owner's partitions, in order: looked up by `look` once, whoever asks.
+    pub(super) async fn seen(&self, look: impl Future<Output = Arc<[Seen]>>) -> Arc<[Seen]> {
+        self.looked.get_or_init(|| look).await.clone()
+    }
+
+    /// What its readable entries say of a partition, if that was looked up already.
+    pub(super) fn seen_of(&self, partition: Partition) -> Option<Seen> {
+        self.looked.get()?.get(self.owner.span.index(partition)?).copied()
+    }
+
+    /// Whether an error of a read is a new one, to be logged: each place is once, not each of its readers.
+    pub(super) fn is_new(&self, error: &str) -> bool {
+        let mut errors = self.errors.lock();
+        errors.len() < ERRORS_MAX && errors.insert(error.to_owned())
     }
 
     /// Another segment stands in its place: its data may be deleted at any time from here on.

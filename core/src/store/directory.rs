@@ -12,9 +12,12 @@ use crate::drive::ReadError;
 use crate::store::extent::Extent;
 use crate::store::format::{BLOCK, VERSION, u16_at, u32_at, u64_at};
 use crate::store::index::{IndexEntry, LeafIndex};
-use crate::types::{DiskId, LeafId, LogletId, Offset, Partition};
+use crate::store::mend::Mending;
+use crate::store::recovery::Damage;
+use crate::types::{Address, DiskId, LeafId, LogletId, Offset, Partition};
 use moka::sync::Cache;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -401,9 +404,11 @@ fn summarize(part: &LeafPart, entries_at: u32, partitions_at: u32) -> Summary {
 
 type Page = Arc<[u8]>;
 
-/// Reads directory pages, through a bounded cache. Reads files: for blocking threads only.
+/// Reads directory pages, through a bounded cache; a damaged directory is written anew where its file says enough (see
+/// [`crate::store::mend`]). Reads files: for blocking threads only.
 pub(crate) struct Directories {
     pages: Cache<(u64, u32), Page>,
+    mending: Mending,
 }
 
 /// Where a partition's entries are in a directory.
@@ -418,11 +423,28 @@ pub(crate) struct PartitionRow {
 impl Directories {
     pub(crate) fn new() -> Directories {
         let weigher = |_: &(u64, u32), page: &Page| page.len() as u32 + 128;
-        Directories { pages: Cache::builder().weigher(weigher).max_capacity(CACHE_BYTES).build() }
+        let pages = Cache::builder().weigher(weigher).max_capacity(CACHE_BYTES).build();
+        Directories { pages, mending: Mending::default() }
+    }
+
+    /// For a check: writes nothing.
+    pub(crate) fn as_they_are() -> Directories {
+        Directories { mending: Mending::never(), ..Directories::new() }
+    }
+
+    /// Damaged places of directories that were met, mended or not.
+    pub(crate) fn damage(&self) -> Vec<Damage> {
+        self.mending.damage()
+    }
+
+    /// Whether an error tells of damage that is among [`Directories::damage`].
+    pub(crate) fn tells(&self, error: &str) -> bool {
+        self.mending.tells(error)
     }
 
     /// Forgets a recycled extent's pages.
     pub(crate) fn forget(&self, extent: u64, pages: u32) {
+        self.mending.forget(extent);
         for page in 0..pages {
             self.pages.invalidate(&(extent, page));
         }
@@ -432,15 +454,11 @@ impl Directories {
         if let Some(page) = self.pages.get(&(extent.key, number)) {
             return Ok(page);
         }
-        let path = path_of(&extent.path);
-        let mut bytes = vec![0; PAGE];
-        File::open(&path)
-            .and_then(|f| f.read_exact_at(&mut bytes, u64::from(number) * PAGE as u64))
-            .map_err(|e| ReadError::Unavailable(format!("{} page {number}: {e}", path.display())))?;
-        if !page_is_good(&bytes, extent.key, number) {
-            let what = format!("{} page {number}: checksum differs", path.display());
-            return Err(ReadError::Damaged(what));
-        }
+        let bytes = match read_page(extent, number) {
+            Ok(bytes) => bytes,
+            Err(ReadError::Damaged(what)) => self.mending.page(extent, number, &what)?,
+            Err(unavailable) => return Err(unavailable),
+        };
         let page: Page = bytes.into();
         self.pages.insert((extent.key, number), page.clone());
         Ok(page)
@@ -558,6 +576,101 @@ impl Directories {
     ) -> Result<u32, ReadError> {
         Self::search(0, row.count, |i| Ok(self.in_partition(extent, row, i)?.last_offset() < from))
     }
+}
+
+/// A page as it is in the file.
+///
+/// Errors: `Damaged`, also where the file is cut or gone; `Unavailable`.
+pub(crate) fn read_page(extent: &Extent, number: u32) -> Result<Vec<u8>, ReadError> {
+    let path = path_of(&extent.path);
+    let mut bytes = vec![0; PAGE];
+    let read = File::open(&path).and_then(|f| f.read_exact_at(&mut bytes, u64::from(number) * PAGE as u64));
+    match read {
+        Ok(()) if page_is_good(&bytes, extent.key, number) => Ok(bytes),
+        Ok(()) => Err(ReadError::Damaged("checksum differs".to_owned())),
+        Err(e) if matches!(e.kind(), ErrorKind::UnexpectedEof | ErrorKind::NotFound) => {
+            Err(ReadError::Damaged(e.to_string()))
+        }
+        Err(e) => Err(ReadError::Unavailable(format!("{} page {number}: {e}", path.display()))),
+    }
+}
+
+/// Page `number` of a whole directory.
+pub(crate) fn page_of(bytes: &[u8], number: u32) -> Option<&[u8]> {
+    bytes.chunks_exact(PAGE).nth(number as usize)
+}
+
+/// The encoded headers of the entries of a leaf, out of the bytes of a chunk's directory.
+///
+/// Errors: a page is damaged.
+pub(crate) fn headers_of(
+    bytes: &[u8],
+    header: &DirectoryHeader,
+    leaf: &Summary,
+) -> Result<Vec<[u8; ENTRY_HEADER_LEN]>, String> {
+    let (first, per_page) = (header.first_page(Section::Headers), Section::Headers.per_page());
+    let mut headers = Vec::with_capacity(leaf.entries as usize);
+    let mut checked = None;
+    for row in leaf.entries_at..leaf.entries_at.saturating_add(leaf.entries) {
+        let number = first + row / per_page;
+        let page = page_of(bytes, number).ok_or("directory cut")?;
+        if checked != Some(number) && !page_is_good(page, header.extent, number) {
+            return Err(format!("page {number} is damaged too"));
+        }
+        checked = Some(number);
+        let at = (row % per_page) as usize * ENTRY_HEADER_LEN;
+        headers.push(*page.get(at..).and_then(|rest| rest.first_chunk()).ok_or("row cut")?);
+    }
+    Ok(headers)
+}
+
+/// What stands on a page: the first segment, its first address there where the rows tell it, and all of it in words.
+pub(crate) fn contents(
+    header: &DirectoryHeader,
+    leaves: &[(LeafId, Summary)],
+    page: u32,
+) -> (Option<LeafId>, Option<Address>, String) {
+    const SECTIONS: [(Section, &str); 5] = [
+        (Section::Leaves, "leaf rows"),
+        (Section::Partitions, "partition rows"),
+        (Section::Order, "order rows"),
+        (Section::Entries, "entry rows"),
+        (Section::Headers, "entry headers"),
+    ];
+    let held = |(section, name): &(Section, &'static str)| {
+        let rows = header.rows(*section);
+        let before = page.checked_sub(header.first_page(*section))?.checked_mul(section.per_page())?;
+        (before < rows)
+            .then(|| (*section, *name, before, rows.min(before.saturating_add(section.per_page()))))
+    };
+    // The last one that begins at or before the page: sections without rows have no page.
+    let Some((section, name, from, to)) = SECTIONS.iter().filter_map(held).next_back() else {
+        return (None, None, format!("page {page}"));
+    };
+    let rows = |(place, (_, s)): (usize, &(LeafId, Summary))| match section {
+        Section::Leaves => (place as u32, place as u32 + 1),
+        Section::Partitions => (s.partitions_at, s.partitions_at.saturating_add(s.partitions)),
+        _ => (s.entries_at, s.entries_at.saturating_add(s.entries)),
+    };
+    let there: Vec<_> = (leaves.iter().enumerate())
+        .map(|leaf| (rows(leaf), leaf.1))
+        .filter(|((first, end), _)| *first < to && from < *end)
+        .collect();
+    let addresses = |((first, end), (_, s)): &((u32, u32), &(LeafId, Summary))| {
+        let tells = matches!(section, Section::Entries | Section::Headers) && s.is_contiguous();
+        let at = |row: u32| s.addresses.0 + u64::from(row - first);
+        tells.then(|| (at(from.max(*first)), at(to.min(*end) - 1)))
+    };
+    let words: Vec<String> = (there.iter().take(4))
+        .map(|leaf| match addresses(leaf) {
+            Some((first, last)) => format!("segment {} addresses {first} to {last}", leaf.1.0),
+            None => format!("segment {}", leaf.1.0),
+        })
+        .chain((there.len() > 4).then(|| format!("{} more", there.len() - 4)))
+        .collect();
+    let first = there.first();
+    let address = first.and_then(addresses).map(|(first, _)| Address(first));
+    (first.map(|leaf| leaf.1.0), address, format!("page {page}, {name} of {}", words.join(", ")))
 }
 
 /// Reads a directory's header and leaf rows.

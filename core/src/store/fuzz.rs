@@ -318,7 +318,7 @@ fn read_directory(path: &Path, file: File) {
         None => Extent::new(header.extent, path.to_owned(), file, 1 << 20),
     };
     extent.directory.set(header).expect("set once");
-    let directories = Directories::new();
+    let directories = Directories::as_they_are();
     for (_, leaf) in leaves.iter().take(64) {
         let _contiguous = leaf.is_contiguous();
         for i in [0, 1, leaf.entries / 2, leaf.entries.wrapping_sub(1), u32::MAX] {

@@ -42,6 +42,7 @@ pub(crate) mod leaf;
 mod leaf_table;
 mod life;
 pub(crate) mod memory;
+mod mend;
 mod open;
 pub mod places;
 pub(crate) mod query;
@@ -598,8 +599,12 @@ impl DiskStore {
     /// What is known to be damaged: (leaf, drive-local address, what), the first two where they are known. Found when the
     /// directory was opened, or by a read since; gone with its segment.
     pub fn damage(&self) -> Vec<(Option<LeafId>, Option<u64>, String)> {
+        let directories = &self.inner.directories;
+        let of_files = self.inner.file_damage.lock().clone();
+        let of_files = of_files.into_iter().filter(|d| !directories.tells(&d.what));
+        let of_files = of_files.chain(directories.damage());
         let mut all: Vec<(Option<LeafId>, Option<u64>, String)> =
-            self.inner.file_damage.lock().iter().map(|d| (d.segment, None, d.to_string())).collect();
+            of_files.map(|d| (d.segment, None, d.to_string())).collect();
         let mut leaves = self.inner.leaves();
         leaves.sort_by_key(|leaf| leaf.id);
         for leaf in leaves {

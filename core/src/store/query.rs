@@ -156,7 +156,9 @@ impl Leaf {
     pub(crate) fn read(&self, address: Address, directories: &Directories) -> Result<Read, ReadError> {
         match self.find(address, directories)? {
             Ok(read) => Ok(read),
-            Err((extent, entry)) => self.noted(&entry, load(&extent, &entry, directories)).map(Read::Value),
+            Err((extent, entry)) => {
+                self.noted(&entry, load(&extent, &entry, directories), directories).map(Read::Value)
+            }
         }
     }
 
@@ -210,9 +212,16 @@ impl Leaf {
         }
     }
 
-    /// Remembers damage that a read met.
-    fn noted<T>(&self, entry: &IndexEntry, read: Result<T, ReadError>) -> Result<T, ReadError> {
-        if let Err(ReadError::Damaged(what)) = &read {
+    /// Remembers damage that a read met, unless it is one place of a directory that many entries need.
+    fn noted<T>(
+        &self,
+        entry: &IndexEntry,
+        read: Result<T, ReadError>,
+        directories: &Directories,
+    ) -> Result<T, ReadError> {
+        if let Err(ReadError::Damaged(what)) = &read
+            && !directories.tells(what)
+        {
             self.state.write().note_unreadable(entry.address, what.clone());
         }
         read
@@ -396,12 +405,14 @@ impl Leaf {
             let recent = self.state.read().tail.get(entry.address).map(stored);
             match recent {
                 Some(stored) => answer.push(stored),
-                None => match self.noted(&entry, load_as(&extent, &entry, payloads, directories)) {
-                    Ok(stored) => answer.push(stored),
-                    // What comes before the damage is good; asked again from there, the answer is the error.
-                    Err(_) if !answer.is_empty() => break,
-                    Err(e) => return Err(e),
-                },
+                None => {
+                    match self.noted(&entry, load_as(&extent, &entry, payloads, directories), directories) {
+                        Ok(stored) => answer.push(stored),
+                        // What comes before the damage is good; asked again from there, the answer is the error.
+                        Err(_) if !answer.is_empty() => break,
+                        Err(e) => return Err(e),
+                    }
+                }
             }
         }
         Ok(answer)

@@ -2,7 +2,7 @@
 
 use crate::codec::entry::ENTRY_HEADER_LEN;
 use crate::store::chunk::{self, CHUNKS, ChunkHeader};
-use crate::store::directory::{self, Directories, Summary, page_is_good};
+use crate::store::directory::{self, Directories, DirectoryHeader, Summary, page_is_good};
 use crate::store::extent::{self, CHUNK_KEY, EXTENTS, Extent, file_number};
 use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, HeaderBlock, RecordKind};
 use crate::store::inventory;
@@ -343,27 +343,27 @@ impl Check {
             Err(e) => return Err(e),
         };
         self.count(bytes.len() as u64);
-        let header = match directory::open(&this.path) {
-            Ok((header, _)) => header,
+        let (header, leaves) = match directory::open(&this.path) {
+            Ok(opened) => opened,
             Err(what) => {
                 self.add(FindingKind::Directory, &path, 0, what);
                 return Ok(None);
             }
         };
-        self.pages(&path, &bytes, header.extent);
+        self.pages(&path, &bytes, &header, &leaves);
         Ok((header.extent == this.header.number).then_some(header.end_group))
     }
 
-    fn pages(&mut self, path: &Path, bytes: &[u8], key: u64) -> bool {
-        let mut good = true;
-        for (number, page) in bytes.chunks(BLOCK).enumerate() {
-            if !page_is_good(page, key, number as u32) {
-                good = false;
-                let what = format!("page {number}: checksum differs");
-                self.add(FindingKind::Directory, path, (number * BLOCK) as u64, what);
+    fn pages(&mut self, path: &Path, bytes: &[u8], header: &DirectoryHeader, leaves: &[(LeafId, Summary)]) {
+        for (number, page) in (0u32..).zip(bytes.chunks(BLOCK)) {
+            if !page_is_good(page, header.extent, number) {
+                let (segment, address, there) = directory::contents(header, leaves, number);
+                let (file, position) = (path.to_owned(), u64::from(number) * BLOCK as u64);
+                let what = format!("{there}: checksum differs");
+                let damage = Damage { file, position, segment, address, what };
+                self.report.findings.push(Finding { kind: FindingKind::Directory, damage });
             }
         }
-        good
     }
 
     /// Checks a chunk and its directory; answers its number and its first group.
@@ -397,14 +397,18 @@ impl Check {
         };
         let covers = header.covers.unwrap_or_default();
         let found = Some((covers.1, header.first_group));
-        if !self.pages(&directory, &pages, key) {
-            return Ok(found);
-        }
+        self.pages(&directory, &pages, &header, &leaves);
         let mut block = [0; BLOCK];
         read_up_to(&file, &mut block, 0)?;
         let expected = ChunkHeader { disk: header.disk, sequence, covers, data_end: header.data_end };
         if block != expected.encode() {
-            self.add(FindingKind::Chunk, path, 0, "header block differs from the directory");
+            let holds: Vec<String> = leaves.iter().take(8).map(|(id, _)| id.to_string()).collect();
+            let more = if leaves.len() > 8 { ", …" } else { "" };
+            let what = format!(
+                "header block differs from the directory, by which its entries are read; it holds segments {}{more}",
+                holds.join(", ")
+            );
+            self.add(FindingKind::Chunk, path, 0, what);
         }
         if len < header.data_end {
             let what = format!("file cut: {len} bytes, expected {}", header.data_end);
@@ -422,7 +426,7 @@ impl Check {
     }
 
     fn chunk_entries(&mut self, chunk: &Extent, leaves: &[(LeafId, Summary)]) {
-        let directories = Directories::new();
+        let directories = Directories::as_they_are();
         let mut bytes = Vec::new();
         for (id, summary) in leaves {
             for i in 0..summary.entries {
@@ -437,6 +441,8 @@ impl Check {
                 });
                 match checked {
                     Ok(_) => self.report.entries += 1,
+                    // The page is a finding already.
+                    Err((what, ..)) if directories.tells(&what) => {}
                     Err((what, address, position)) => {
                         let file = chunk.path.clone();
                         let damage = Damage { file, position, segment: Some(*id), address, what };
