@@ -52,6 +52,8 @@ pub struct Broker {
     /// HTTP port, or the controller's for the reference.
     second_port: u16,
     settings: Vec<(String, String)>,
+    /// Data directories.
+    disks: usize,
     child: Option<Child>,
     starts: u32,
     started_at: Instant,
@@ -71,6 +73,7 @@ impl Broker {
             kafka_port: ports::free()?,
             second_port: ports::free()?,
             settings: settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+            disks: 1,
             child: None,
             starts: 0,
             started_at: Instant::now(),
@@ -78,6 +81,15 @@ impl Broker {
         if kind == Kind::Reference {
             broker.format_reference()?;
         }
+        Ok(broker)
+    }
+
+    /// As [`Broker::start`], with so many data directories; the reference has one.
+    pub fn start_on(kind: Kind, disks: usize, settings: &[(&str, &str)]) -> Result<Self> {
+        let mut broker = Self::prepare(kind, settings)?;
+        broker.disks = disks.max(1);
+        broker.spawn()?;
+        broker.wait_ready()?;
         Ok(broker)
     }
 
@@ -189,9 +201,15 @@ impl Broker {
         self.child.as_ref().map(Child::id)
     }
 
-    /// The data directory.
+    /// The first data directory.
     pub fn data(&self) -> PathBuf {
         self.home.path().join("data")
+    }
+
+    /// All data directories.
+    pub fn disks(&self) -> Vec<PathBuf> {
+        let more = (1..self.disks).map(|n| self.home.path().join(format!("data-{n}")));
+        std::iter::once(self.data()).chain(more).collect()
     }
 
     /// What it wrote to stderr over all starts.
@@ -244,7 +262,10 @@ impl Broker {
         {
             command.env_remove(name);
         }
-        command.arg("serve").arg("--data").arg(self.data());
+        command.arg("serve");
+        for disk in self.disks() {
+            command.arg("--data").arg(disk);
+        }
         command.arg("--kafka").arg(format!("127.0.0.1:{}", self.kafka_port));
         command.arg("--http").arg(format!("127.0.0.1:{}", self.second_port));
         for (key, value) in &self.settings {

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -89,6 +91,11 @@ pub struct Plan {
     pub producers: u32,
     /// Bytes a second that each producer sends at most.
     pub rate: u64,
+    /// Data directories.
+    pub disks: usize,
+    /// With the last of them it is as if it had died, now and then: its files are taken away before a kill, and the broker
+    /// runs a life without it before it is back. Needs a drive that goes on without one disk.
+    pub lose_disk: bool,
     /// The broker's settings.
     pub settings: Vec<(String, String)>,
     /// Fail when the broker's counters show no roll or checkpoint; over a long storm, no recycled extent and no chunk either.
@@ -185,7 +192,7 @@ impl fmt::Display for Summary {
 /// Runs a storm to its end. Errors: the broker failed to start, to serve or to stop; faults are in the summary.
 pub fn run(plan: &Plan) -> Result<Summary> {
     let settings: Vec<(&str, &str)> = plan.settings.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let mut broker = Broker::start(plan.kind, &settings)?;
+    let mut broker = Broker::start_on(plan.kind, plan.disks, &settings)?;
     let outcome = storm(plan, &mut broker);
     if !matches!(&outcome, Ok(summary) if summary.faults.is_empty()) {
         eprintln!("seed {}; data and logs are kept in {}", plan.seed, broker.keep().display());
@@ -287,10 +294,12 @@ fn storm(plan: &Plan, broker: &mut Broker) -> Result<Summary> {
     summary.faults = judge::judge(&history, &logs);
     broker.stop()?;
     if plan.verify && plan.kind == BrokerKind::Rangeway {
-        let done = Command::new(broker.program()).arg("verify").arg("--data").arg(broker.data()).output()?;
-        let said =
-            String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-        ensure!(done.status.success(), "verify ended with {}:\n{said}", done.status);
+        for disk in broker.disks() {
+            let done = Command::new(broker.program()).arg("verify").arg("--data").arg(disk).output()?;
+            let said =
+                String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+            ensure!(done.status.success(), "verify ended with {}:\n{said}", done.status);
+        }
     }
     if plan.require_roll {
         // Where ranges are split and merged all the while, segments end by that before they are large enough to roll.
@@ -340,6 +349,7 @@ fn rage(
         if aimed {
             aim(reshards, &mut random);
         }
+        let away = if plan.lose_disk && summary.kills % 2 == 1 { Some(lose(broker, shared)?) } else { None };
         summary.in_reshard += u32::from(reshards.under_way.load(Ordering::Acquire));
         let in_flight = strike(broker, shared, summary)?;
         let again = summary.kills < plan.kills && random.u8(..4) == 0;
@@ -350,7 +360,16 @@ fn rage(
             summary.in_recovery += u32::from(!broker.is_ready()?);
             strike(broker, shared, summary)?;
         }
-        let ready = broker.restart()?;
+        let mut ready = broker.restart()?;
+        if let Some((disk, aside)) = away {
+            // A life without the disk, then the disk as it was before.
+            await_progress(broker, shared)?;
+            count_work(broker, &mut summary.work)?;
+            strike(broker, shared, summary)?;
+            let _ = fs::remove_file(&disk);
+            fs::rename(&aside, &disk)?;
+            ready = broker.restart()?;
+        }
         summary.recoveries.push(ready);
         println!(
             "kill {}: {in_flight} appends in flight, {} records acknowledged, {} read{}, ready again after {} ms",
@@ -368,6 +387,17 @@ fn rage(
         looks_right(shared, reshards)?;
     }
     await_progress(broker, shared)
+}
+
+/// Takes the last data directory away under the running broker, which has to go on; answers where it was and where it is. A file
+/// stands in its place: what is asked of the disk fails.
+fn lose(broker: &mut Broker, shared: &Shared) -> Result<(PathBuf, PathBuf)> {
+    let disk = broker.disks().pop().context("no data directory")?;
+    let aside = disk.with_extension("aside");
+    fs::rename(&disk, &aside)?;
+    fs::write(&disk, "")?;
+    await_progress(broker, shared)?;
+    Ok((disk, aside))
 }
 
 /// Waits until a split or merge is under way and a random part of it is over.

@@ -22,6 +22,15 @@ struct Arguments {
     /// Bytes a second of each producer at most
     #[arg(long, default_value_t = 3_000_000)]
     rate: u64,
+    /// Data directories of the broker
+    #[arg(long, default_value_t = 1)]
+    disks: usize,
+    /// Drive of the topics, such as 'quorum(3, write=2)'
+    #[arg(long, value_name = "EXPR")]
+    drive: Option<String>,
+    /// Take the last disk away before every other kill, for a life of the broker; needs a drive that goes on without it
+    #[arg(long)]
+    lose_disk: bool,
     /// Settings of the broker, replacing the small sizes that a storm sets by default
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -51,12 +60,15 @@ fn main() -> ExitCode {
         settings.retain(|(known, _)| known != key);
         settings.push((key.to_owned(), value.to_owned()));
     }
+    settings.extend(arguments.drive.map(|drive| ("drive".to_owned(), drive)));
     let plan = Plan {
         kind,
         seed: arguments.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         kills: arguments.kills,
         producers: arguments.producers,
         rate: arguments.rate,
+        disks: arguments.disks,
+        lose_disk: arguments.lose_disk,
         settings,
         require_roll: arguments.require_roll,
         verify: !arguments.no_verify,

@@ -17,6 +17,8 @@ fn nothing_acknowledged_is_lost_doubled_or_reordered_over_eight_kills() {
         kills: 8,
         producers: 4,
         rate: 2_000_000,
+        disks: 1,
+        lose_disk: false,
         settings: small_sizes(kind),
         require_roll: kind == Kind::Rangeway,
         verify: true,
@@ -28,6 +30,36 @@ fn nothing_acknowledged_is_lost_doubled_or_reordered_over_eight_kills() {
     assert!(summary.in_flight.iter().any(|n| *n > 0), "no kill met an append in flight: {summary}");
 }
 
+fn on_disks(disks: usize, drive: &str, seed: u64) -> Plan {
+    let drive = ("drive".to_owned(), drive.to_owned());
+    Plan {
+        disks,
+        settings: small_sizes(Kind::Rangeway).into_iter().chain([drive]).collect(),
+        ..with_reshards(6, seed, 1)
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_on_a_quorum_that_loses_a_disk_every_other_time() {
+    if Kind::from_env() == Kind::Reference {
+        return;
+    }
+    let plan = Plan { lose_disk: true, ..on_disks(3, "quorum(3, write=2)", 20_261_132) };
+    let summary = run(&plan).unwrap();
+    println!("{summary}");
+    assert!(summary.faults.is_empty(), "{summary}");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_on_stripes() {
+    if Kind::from_env() == Kind::Reference {
+        return;
+    }
+    let summary = run(&on_disks(2, "striped(2, disk)", 20_261_133)).unwrap();
+    println!("{summary}");
+    assert!(summary.faults.is_empty(), "{summary}");
+}
+
 fn with_reshards(kills: u32, seed: u64, least: u64) -> Plan {
     Plan {
         kind: Kind::Rangeway,
@@ -35,6 +67,8 @@ fn with_reshards(kills: u32, seed: u64, least: u64) -> Plan {
         kills,
         producers: 4,
         rate: 1_000_000,
+        disks: 1,
+        lose_disk: false,
         settings: small_sizes(Kind::Rangeway),
         require_roll: false,
         verify: true,
