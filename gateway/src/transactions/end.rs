@@ -7,6 +7,8 @@
 //! | Empty | fenced | aborts an empty one | fenced | invalid |
 //! | CompleteAbort | done | aborts an empty one | invalid | invalid |
 //! | CompleteCommit | invalid | aborts an empty one | done | invalid |
+//! | PrepareAbort | later | later | invalid | later |
+//! | PrepareCommit | invalid | later | later | later |
 //!
 //! By rules 1 the same outcome again is done, everything else invalid, and another epoch fenced.
 
@@ -86,6 +88,9 @@ fn ending_v1(entry: &Entry, end: &End) -> Result<Ending, TxnError> {
 
 fn ending_v2(entry: &Entry, end: &End) -> Result<Ending, TxnError> {
     let by = end.producer;
+    if entry.must_wait(by) {
+        return Err(TxnError::Concurrent);
+    }
     let is_current = by.epoch == entry.producer.epoch;
     let raised_it = by.epoch.checked_add(1) == Some(entry.producer.epoch);
     let exhausted_it = entry.previous_id == by.id

@@ -78,7 +78,7 @@ enum Refused {
 
 fn next(entry: &Entry, expected: Option<Producer>) -> Result<Next, Refused> {
     let fenced = Err(Refused::Error(TxnError::Fenced));
-    if !expected.is_none_or(|p| is_own_id(entry, p)) {
+    if !expected.is_none_or(|p| is_own_id(entry, p) || entry.must_wait(p)) {
         return fenced;
     }
     match entry.state {

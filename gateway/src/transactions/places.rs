@@ -38,6 +38,9 @@ impl Coordinator {
             return Err(TxnError::InvalidRequest);
         }
         let entry = self.entry(&asked.id).ok_or(TxnError::UnknownProducerId)?;
+        if entry.must_wait(asked.producer) {
+            return Err(TxnError::Concurrent);
+        }
         if entry.producer.id != asked.producer.id {
             return Err(TxnError::UnknownProducerId);
         }

@@ -163,6 +163,22 @@ pub(crate) struct Entry {
     pub(crate) rules: Rules,
 }
 
+impl Entry {
+    /// Who goes on once the end that is decided is complete; before, that producer is asked to wait.
+    pub(super) fn goes_on(&self) -> Producer {
+        match self.next_id {
+            NO_ID => self.producer,
+            id => Producer { id, epoch: 0 },
+        }
+    }
+
+    /// Whether this is the producer that goes on, and it has to wait. It was told of the end when that was decided, and may be faster
+    /// than the markers.
+    pub(super) fn must_wait(&self, by: Producer) -> bool {
+        self.state.is_prepared() && self.goes_on() == by
+    }
+}
+
 /// All transactional ids of a partition.
 pub(crate) type Entries = BTreeMap<String, Shared<Entry>>;
 
