@@ -4,6 +4,8 @@
 pub use crate::codec::crc32c;
 pub use crate::codec::entry::EntryKind;
 pub use crate::codec::{batch, records};
+/// A rule of who may do what.
+pub use crate::control::command::{ACL_BYTES_MAX, ACLS_MAX, Acl};
 pub use crate::drive::FileSlice;
 pub use crate::drive::spec::{DriveExpr, DriveSpec};
 /// Outcome of one batch.
@@ -20,12 +22,13 @@ pub use crate::range::state::FirstSequence;
 
 use crate::config::dynamic::DynamicConfigs;
 use crate::config::topic::TopicConfig;
+use crate::control::command::AlterAcls;
 use crate::control::state::OperationKind;
 use crate::drive::expr;
 use crate::error::{AppendError, ReadFailure, ReshardError, TopicError, TopicPartition};
 use crate::types::{NodeId, Offset, Partition, RangeId, Span, TopicId};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -337,6 +340,17 @@ impl Api {
     ) -> Result<(), TopicError> {
         let this = self.node.clone();
         self.node.to_its_end(async move { this.alter_node_configs(node, changes, validate_only).await }).await
+    }
+
+    /// The rules of who may do what; a snapshot, cheap.
+    pub fn acls(&self) -> Arc<BTreeSet<Acl>> {
+        self.node.acls()
+    }
+
+    /// Adds and takes away rules of who may do what; they hold when this returns.
+    pub async fn alter_acls(&self, add: Vec<Acl>, remove: Vec<Acl>) -> Result<(), TopicError> {
+        let node = self.node.clone();
+        self.node.to_its_end(async move { node.alter_acls(AlterAcls { add, remove }).await }).await
     }
 
     /// A producer id that was never given out, with epoch 0.

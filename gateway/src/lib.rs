@@ -4,6 +4,7 @@
 //! `bench` a client that measures, `demo` a load that is judged while ranges are split and merged;
 //! `connection` owns sockets, `protocol` owns bytes to messages, `handlers` one file per API, `shared` what they share.
 
+pub mod access;
 pub mod bench;
 pub mod cli;
 pub mod config;

@@ -2,6 +2,7 @@
 //! [`node`] (a node's own; those of consumer groups fit together as [`groups`] says), [`topic`] (a topic's, by the names Kafka's tools use), [`dynamic`] (a node's that are changed
 //! while it runs), [`broker`] (a node's as clients see them). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
 
+pub mod access;
 pub mod broker;
 pub mod dynamic;
 pub mod groups;

@@ -1,5 +1,6 @@
 //! A node's settings: one row each, from which come the struct, its defaults, parsing and the documentation.
 
+use super::access::{AUTHORIZERS, Authorizer, Principals};
 use super::groups::{self, ASSIGNORS, MIGRATION_POLICIES, MigrationPolicy};
 use super::kind::{Kind, drive, flag, items, one_of};
 use super::reshard::{MODES, ReshardMode};
@@ -209,6 +210,12 @@ node_config! {
         "How long offsets of a group that is empty are kept.";
     "offset.metadata.max.bytes" offset_metadata_max_bytes: u32 = 4096, Kind::Bytes { min: 0, max: i32::MAX as i64 },
         "Longest text that may go with a committed offset.";
+    "authorizer.class.name" authorizer: Authorizer = Authorizer::None, Kind::Choice(AUTHORIZERS),
+        "Whether access rules (ACLs) are kept and hold. With none, nobody is refused anything. No listener authenticates: all clients are User:ANONYMOUS, told apart by their hosts.";
+    "allow.everyone.if.no.acl.found" allow_everyone_if_no_acl_found: bool = false, Kind::Bool,
+        "Whether all may do everything to what no access rule is about.";
+    "super.users" super_users: Principals = Principals::default(), Kind::Text,
+        "Who may do everything whatever the access rules say: principals such as User:alice, separated by semicolons.";
     "transaction.max.timeout.ms" transaction_max_timeout_ms: i64 = 15 * MINUTE, Kind::Millis { min: 1, max: i32::MAX as i64 },
         "Longest time that a producer may give its transactions; one that takes longer than given is aborted.";
     "transactional.id.expiration.ms" transactional_id_expiration_ms: i64 = 7 * DAY, PERIOD,
@@ -302,6 +309,26 @@ impl Value for bool {
 impl Value for ReshardMode {
     fn read(_: Kind, text: &str) -> Result<ReshardMode, String> {
         ReshardMode::of(text).ok_or_else(|| one_of(text, MODES).err().unwrap_or_default())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Authorizer {
+    fn read(_: Kind, text: &str) -> Result<Authorizer, String> {
+        Authorizer::of(text).ok_or_else(|| one_of(text, AUTHORIZERS).err().unwrap_or_default())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Principals {
+    fn read(_: Kind, text: &str) -> Result<Principals, String> {
+        Principals::of(text)
     }
 
     fn show(&self) -> String {

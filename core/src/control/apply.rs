@@ -26,6 +26,8 @@ pub enum Delta {
     Operation(OperationId),
     /// Settings of a node, or of all.
     NodeConfigs(Option<NodeId>),
+    /// A rule of who may do what.
+    Acl(Acl),
 }
 
 impl State {
@@ -50,6 +52,7 @@ impl State {
             Command::AlterNodeConfigs(alter) => self.alter_node_configs(alter),
             Command::PrepareReplacement(prepare) => self.prepare_replacement(prepare),
             Command::Replace(replace) => self.replace(replace),
+            Command::AlterAcls(alter) => self.alter_acls(alter),
         }?;
         self.counters.version += 1;
         Ok(done)
@@ -208,6 +211,22 @@ impl State {
             false => all.insert(alter.node, configs),
         };
         Ok((Reply::Done, vec![Delta::NodeConfigs(alter.node)]))
+    }
+
+    fn alter_acls(&mut self, alter: &AlterAcls) -> Result<(Reply, Vec<Delta>), Refusal> {
+        let texts = alter.add.iter().flat_map(|acl| [&acl.name, &acl.principal, &acl.host]);
+        if let Some(got) = texts.map(String::len).find(|length| *length > ACL_BYTES_MAX) {
+            return Err(Refusal::AclBytes { got, max: ACL_BYTES_MAX });
+        }
+        let mut acls = BTreeSet::clone(&self.acls);
+        let mut changed = BTreeSet::new();
+        changed.extend(alter.remove.iter().filter(|acl| acls.remove(acl)));
+        changed.extend(alter.add.iter().filter(|acl| acls.insert((*acl).clone())));
+        if acls.len() > ACLS_MAX && !alter.add.is_empty() {
+            return Err(Refusal::Acls { got: acls.len(), max: ACLS_MAX });
+        }
+        self.acls = Arc::new(acls);
+        Ok((Reply::Done, changed.into_iter().cloned().map(Delta::Acl).collect()))
     }
 
     fn extend(&mut self, extend: &Extend) -> Result<(Reply, Vec<Delta>), Refusal> {

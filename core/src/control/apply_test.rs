@@ -719,6 +719,7 @@ fn command_numbers_stay() {
             degraded: None,
             now,
         }),
+        Command::AlterAcls(AlterAcls { add: vec![acl("t", 3)], remove: vec![] }),
     ];
     for (number, command) in commands.iter().enumerate() {
         let bytes = postcard::to_allocvec(command).expect("encodes");
@@ -734,7 +735,8 @@ fn rows_of_version_1_stay_as_they_are() {
     let (mut state, topic) = small();
     let roll = fitting(&state, topic, RangeId(0), 300, primary(1, 1));
     applied(&mut state, Command::Extend(roll));
-    let row = |delta| hex(rows::value(&state, &delta).expect("encodes").expect("there"));
+    let row_of = |state: &State, delta| hex(rows::value(state, &delta).expect("encodes").expect("there"));
+    let row = |delta| row_of(&state, delta);
     assert_eq!(hex(rows::encode(&state.counters).expect("encodes")), COUNTERS_V1);
     assert_eq!(row(super::Delta::Topic(topic)), TOPIC_V1);
     assert_eq!(row(super::Delta::Range(topic, RangeId(0))), RANGE_V1);
@@ -746,6 +748,59 @@ fn rows_of_version_1_stay_as_they_are() {
             .expect("there")),
         NODE_CONFIGS_V1
     );
+    applied(&mut state, Command::AlterAcls(AlterAcls { add: vec![acl("t", 3)], remove: vec![] }));
+    assert_eq!(row_of(&state, super::Delta::Acl(acl("t", 3))), ACL_V1);
+}
+
+fn acl(name: &str, permission: i8) -> Acl {
+    let text = str::to_owned;
+    Acl {
+        resource: 2,
+        pattern: 3,
+        name: text(name),
+        principal: text("User:*"),
+        host: text("*"),
+        operation: 4,
+        permission,
+    }
+}
+
+#[test]
+fn access_rules_come_and_go_with_their_rows_and_have_bounds() {
+    let mut state = State::default();
+    let mut kept = BTreeMap::new();
+    let mut alter = |state: &mut State, add: &[Acl], remove: &[Acl]| {
+        let command = Command::AlterAcls(AlterAcls { add: add.to_vec(), remove: remove.to_vec() });
+        let (_, deltas) = state.apply(&command).expect("applied");
+        for delta in &deltas {
+            match rows::value(state, delta).expect("encodes") {
+                Some(value) => kept.insert(rows::key(delta), value),
+                None => kept.remove(&rows::key(delta)),
+            };
+        }
+        let mut loader = Loader::default();
+        kept.iter().for_each(|(key, value)| loader.row(key, value).expect("reads"));
+        assert_eq!(loader.finish().expect("loads").acls, state.acls);
+        deltas.len()
+    };
+    assert_eq!(alter(&mut state, &[acl("a", 3), acl("a", 2), acl("b", 3)], &[]), 3);
+    assert_eq!(alter(&mut state, &[acl("a", 3)], &[acl("c", 3)]), 0, "nothing changes");
+    assert_eq!(alter(&mut state, &[], &[acl("a", 2), acl("b", 3)]), 2);
+    assert_eq!(state.acls.iter().collect::<Vec<_>>(), [&acl("a", 3)]);
+    assert_eq!(alter(&mut state, &[acl("a", 3)], &[acl("a", 3)]), 1, "one row, written once");
+    assert_eq!(state.acls.len(), 1);
+
+    let refused = |state: &mut State, add: Vec<Acl>| {
+        let before = state.clone();
+        let refusal =
+            state.apply(&Command::AlterAcls(AlterAcls { add, remove: vec![] })).expect_err("refused");
+        assert_eq!(*state, before);
+        refusal
+    };
+    let long = acl(&"x".repeat(ACL_BYTES_MAX + 1), 3);
+    assert!(matches!(refused(&mut state, vec![long]), Refusal::AclBytes { .. }));
+    let many = (0..ACLS_MAX).map(|n| acl(&n.to_string(), 3)).collect();
+    assert!(matches!(refused(&mut state, many), Refusal::Acls { .. }));
 }
 
 fn set_of(node: Option<NodeId>, changes: &[(&str, Option<&str>)]) -> Command {
@@ -786,6 +841,7 @@ fn settings_of_nodes_are_kept_by_node_and_gone_when_empty() {
 }
 
 const NODE_CONFIGS_V1: &str = "0143ea60c402016101310162023232";
+const ACL_V1: &str = "?";
 const COUNTERS_V1: &str = "019589eb4b030300";
 const TOPIC_V1: &str = "01e9e6ca1c1000000000000000000000000000000001066f726465727308000002000200020000";
 const RANGE_V1: &str =

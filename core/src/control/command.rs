@@ -20,6 +20,10 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 pub const CONFIGS_MAX: usize = 256;
 /// Longest value of a config, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 32 * 1024;
+/// Most rules of who may do what.
+pub const ACLS_MAX: usize = 10_000;
+/// Longest name, principal or host of such a rule, in bytes.
+pub const ACL_BYTES_MAX: usize = 1024;
 /// Largest block of producer ids that one command may take.
 pub const PRODUCER_IDS_MAX: u32 = 1_000_000;
 
@@ -82,6 +86,37 @@ pub enum Command {
     PrepareReplacement(PrepareReplacement),
     /// Puts one compacted segment in the place of neighbouring sealed ones, which become tombstones.
     Replace(Replace),
+    /// Adds and takes away rules of who may do what.
+    AlterAcls(AlterAcls),
+}
+
+/// A rule of who may do what: an access control list is a set of them. What the numbers mean is Kafka's protocol (KIP-11, KIP-290); whoever
+/// asks has checked them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Acl {
+    /// Type of the resources: topic 2, group 3, cluster 4, transactional id 5, delegation token 6, user 7.
+    pub resource: i8,
+    /// How the name is meant: literally 3 (`*`: every name), as the beginning of names 4.
+    pub pattern: i8,
+    /// Name of the resources.
+    pub name: String,
+    /// Who, such as `User:alice`; `User:*`: everybody.
+    pub principal: String,
+    /// From where; `*`: from anywhere.
+    pub host: String,
+    /// What: all 2, read 3, write 4, and so on.
+    pub operation: i8,
+    /// Denied 2, allowed 3.
+    pub permission: i8,
+}
+
+/// See [`Command::AlterAcls`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlterAcls {
+    /// Rules to add; those that are there already are left as they are.
+    pub add: Vec<Acl>,
+    /// Rules to take away; those that are not there are no fault.
+    pub remove: Vec<Acl>,
 }
 
 /// See [`Command::PrepareReplacement`].
@@ -383,6 +418,22 @@ pub struct Extended {
 /// Why a command was refused; the state is as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
+    /// Too many rules of who may do what, until some are taken away.
+    #[error("{got} access rules; {max} at most")]
+    Acls {
+        /// How many there would be.
+        got: usize,
+        /// Most.
+        max: usize,
+    },
+    /// A name, principal or host of a rule is too long, for good.
+    #[error("an access rule names something of {got} bytes; {max} at most")]
+    AclBytes {
+        /// Its length.
+        got: usize,
+        /// Most.
+        max: usize,
+    },
     /// A topic of that name is there, until it is deleted.
     #[error("topic '{name}' already exists with id {id}")]
     TopicExists {
@@ -605,6 +656,8 @@ impl Refusal {
             | Refusal::OtherRanges(_)
             | Refusal::OutOfBounds { .. }
             | Refusal::NotPrepared(_)
+            | Refusal::Acls { .. }
+            | Refusal::AclBytes { .. }
             | Refusal::Exhausted(_) => Retry::No,
         }
     }

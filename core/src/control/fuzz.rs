@@ -2,7 +2,7 @@
 
 use super::Delta;
 use super::rows::{COUNTERS, Loader, decode, key};
-use super::state::{Node, Operation, Range, Topic};
+use super::state::{Acl, Node, Operation, Range, Topic};
 use crate::codec::crc32c;
 use crate::types::{LogletId, NodeId, TopicId};
 use uuid::Uuid;
@@ -17,7 +17,7 @@ pub fn rows(data: &[u8]) {
     while let Some((&[kind, len], after)) = rest.split_first_chunk() {
         let (value, after) = after.split_at(usize::from(len).min(after.len()));
         let row = mended(value);
-        let key = match kind % 9 {
+        let key = match kind % 10 {
             0 => COUNTERS.to_vec(),
             1 => {
                 topic = decode::<Topic>(&row).map_or(topic, |t| t.id);
@@ -29,6 +29,7 @@ pub fn rows(data: &[u8]) {
             5 => decode::<Node>(&row).map_or(vec![b'm'], |n| key(&Delta::Node(n.id))),
             6 => decode::<Operation>(&row).map_or(vec![b'o'], |o| key(&Delta::Operation(o.id))),
             7 => key(&Delta::NodeConfigs(Some(NodeId(i32::from(len))))),
+            8 => decode::<Acl>(&row).map_or(vec![b'a'], |acl| key(&Delta::Acl(acl))),
             _ => value.to_vec(),
         };
         // What is wrong with one row is said, and the next one is read.

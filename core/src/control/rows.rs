@@ -76,8 +76,23 @@ pub(super) fn key(delta: &Delta) -> Vec<u8> {
             key.push(b'g');
             key.extend(node.iter().flat_map(|node| node.0.to_be_bytes()));
         }
+        Delta::Acl(acl) => {
+            key.push(b'a');
+            key.extend_from_slice(&acl_id(acl));
+        }
     }
     key
+}
+
+/// What tells a rule from all others: its numbers, then its texts, each with its length before it.
+fn acl_id(acl: &Acl) -> Vec<u8> {
+    let numbers = [acl.resource, acl.pattern, acl.operation, acl.permission];
+    let mut id: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+    for text in [&acl.name, &acl.principal, &acl.host] {
+        id.extend_from_slice(&(text.len() as u32).to_be_bytes());
+        id.extend_from_slice(text.as_bytes());
+    }
+    id
 }
 
 /// A delta's row as the state has it; `None`: it is gone.
@@ -93,6 +108,7 @@ pub(super) fn value(state: &State, delta: &Delta) -> Result<Option<Vec<u8>>, Str
         Delta::Node(node) => row(state.nodes.get(node)),
         Delta::Operation(id) => row(state.operations.get(id)),
         Delta::NodeConfigs(node) => row(state.node_configs.get(node)),
+        Delta::Acl(acl) => row(state.acls.get(acl)),
     }
 }
 
@@ -149,6 +165,11 @@ impl Loader {
             b'g' => {
                 let node = if id.is_empty() { None } else { Some(NodeId(i32::from_be_bytes(fixed(id)?))) };
                 Arc::make_mut(&mut state.node_configs).insert(node, decode(value)?);
+            }
+            b'a' => {
+                let acl: Acl = decode(value)?;
+                check_key(acl_id(&acl) == id)?;
+                Arc::make_mut(&mut state.acls).insert(acl);
             }
             _ => return Err("unknown kind".to_owned()),
         }

@@ -3,7 +3,7 @@
 //!
 //! Cloning is cheap: topics and ranges are shared until they change.
 
-pub use super::command::RangeState;
+pub use super::command::{Acl, RangeState};
 use crate::drive::spec::{DriveExpr, DriveSpec};
 use crate::types::{DiskId, Generation, LogletId, NodeId, Partition, RangeId, Span, TopicId};
 use crate::virtual_log::chain::ChainEntry;
@@ -32,6 +32,8 @@ pub struct State {
     pub operations: Arc<BTreeMap<OperationId, Operation>>,
     /// Settings that were changed while nodes ran, by Kafka's names: of one node, or (`None`) of all. Nothing is empty.
     pub node_configs: Arc<BTreeMap<Option<NodeId>, BTreeMap<String, String>>>,
+    /// Rules of who may do what.
+    pub acls: Arc<BTreeSet<Acl>>,
 }
 
 /// Numbers that only grow.

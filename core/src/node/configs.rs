@@ -1,4 +1,4 @@
-//! Settings that are changed while a node runs: a topic's, and what topics have that do not say otherwise.
+//! Settings that are changed while a node runs: a topic's, what topics have that do not say otherwise, and the rules of who may do what.
 
 use super::Inner;
 use super::topic::TopicRuntime;
@@ -6,12 +6,12 @@ use super::topics::{control_error, invalid_config, own_drive, stamping, would_ap
 use crate::config::ConfigError;
 use crate::config::dynamic::{self, DynamicConfigs};
 use crate::config::topic::TopicConfig;
-use crate::control::command::{AlterConfigs, AlterNodeConfigs, Command, DriveChange};
+use crate::control::command::{Acl, AlterAcls, AlterConfigs, AlterNodeConfigs, Command, DriveChange};
 use crate::control::propose_one;
 use crate::control::state::State;
 use crate::error::TopicError;
 use crate::types::{LogletId, NodeId, TopicId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What was set for a node while it ran.
@@ -64,6 +64,17 @@ impl Inner {
             runtime.set_config(config);
         }
         self.refresh_catalog();
+        Ok(())
+    }
+
+    /// The rules of who may do what.
+    pub(crate) fn acls(&self) -> Arc<BTreeSet<Acl>> {
+        self.control.read().acls.clone()
+    }
+
+    /// Changes the rules of who may do what; they hold when this returns.
+    pub(crate) async fn alter_acls(&self, alter: AlterAcls) -> Result<(), TopicError> {
+        propose_one(&*self.control, Command::AlterAcls(alter)).await.map_err(control_error)?;
         Ok(())
     }
 

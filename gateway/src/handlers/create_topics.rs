@@ -6,8 +6,8 @@
 //! Checked in Kafka's order, so that of several faults the same one is named: name, existing, configs, replicas,
 //! partitions; then core's own checks.
 
+use super::Context;
 use super::configs::{Nodes, Refused, created_rows, text};
-use super::{Context, Operation, Resource};
 use crate::config::log_without_effect;
 use crate::offsets_view;
 use crate::protocol::dispatch::Close;
@@ -50,7 +50,7 @@ async fn create(
     validate_only: bool,
 ) -> Result<Arc<TopicView>, Refused> {
     let name = wanted.name.as_str();
-    if !context.authorize(Operation::Create, Resource::Topic(name)) {
+    if !context.may_create(name) {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to create topics".to_owned()));
     }
     check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;

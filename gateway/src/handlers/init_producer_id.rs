@@ -46,6 +46,9 @@ fn code(error: TxnError, version: i16) -> i16 {
 }
 
 async fn idempotent(context: &Context) -> InitProducerIdResponse {
+    if !context.may_be_idempotent() {
+        return failed(ResponseError::ClusterAuthorizationFailed.code());
+    }
     match context.api.new_producer_id().await {
         Ok(id) => answer(Producer { id, epoch: 0 }),
         Err(error) => {

@@ -11,7 +11,8 @@ use kafka_protocol::protocol::StrBytes;
 /// Lists the groups that the principal may see.
 pub async fn handle(context: Context, request: ListGroupsRequest) -> Result<ListGroupsResponse, Close> {
     let listed = context.shared.groups.list().await;
-    let may_see = |group: &str| context.authorize(Operation::Describe, Resource::Group(group));
+    let all = context.authorize(Operation::Describe, Resource::Cluster);
+    let may_see = |group: &str| all || context.authorize(Operation::Describe, Resource::Group(group));
     Ok(respond(context.version, &request, listed, may_see))
 }
 

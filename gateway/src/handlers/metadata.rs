@@ -134,7 +134,7 @@ async fn one(
     if !may_create || !vpartition::may_be_auto_created(name) {
         return failed(ResponseError::UnknownTopicOrPartition);
     }
-    if !context.authorize(Operation::Create, Resource::Topic(name)) {
+    if !context.may_create(name) {
         return failed(ResponseError::TopicAuthorizationFailed);
     }
     match create(context, name).await {

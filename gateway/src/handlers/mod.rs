@@ -61,10 +61,15 @@ pub mod user_scram_credentials;
 mod words;
 pub mod write_txn_markers;
 
+pub use crate::access::{Operation, Principal, Resource};
+
+use crate::access::{self, Asked};
 use crate::shared::Shared;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
-use rangeway_core::api::{Api, Lane};
+use rangeway_core::api::{Acl, Api, Lane};
+use rangeway_core::config::access::Authorizer;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -84,70 +89,36 @@ pub struct Context {
 }
 
 impl Context {
-    /// Whether the principal may do this; see [`authorize`].
+    /// Whether the principal may do this. All is allowed without an authoriser.
     pub fn authorize(&self, operation: Operation, resource: Resource<'_>) -> bool {
-        authorize(&self.principal, operation, resource)
+        self.judged(|rules, asked| access::may(rules, asked, operation, resource))
     }
-}
 
-/// Who asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Principal {
-    /// `User:ANONYMOUS` until listeners authenticate.
-    pub name: Arc<str>,
-}
-
-impl Principal {
-    /// The principal of a listener without authentication.
-    pub fn anonymous() -> Principal {
-        Principal { name: Arc::from("User:ANONYMOUS") }
+    /// Whether the principal may make a topic of this name: a right on it, or on the cluster, will do.
+    pub fn may_create(&self, topic: &str) -> bool {
+        self.authorize(Operation::Create, Resource::Cluster)
+            || self.authorize(Operation::Create, Resource::Topic(topic))
     }
-}
 
-/// What is asked to be done.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Nothing that needs a grant.
-    None,
-    /// Read records or offsets.
-    Read,
-    /// Write records.
-    Write,
-    /// Create a topic.
-    Create,
-    /// Delete a topic, a group or records.
-    Delete,
-    /// Change a topic.
-    Alter,
-    /// See that it exists and what shape it has.
-    Describe,
-    /// See configs.
-    DescribeConfigs,
-    /// Change configs.
-    AlterConfigs,
-    /// What brokers do among themselves.
-    ClusterAction,
-    /// Write idempotently.
-    IdempotentWrite,
-}
+    /// Whether the principal may write with an idempotent producer at all: to some topic, or by a right of its own (KIP-679).
+    pub fn may_be_idempotent(&self) -> bool {
+        self.authorize(Operation::IdempotentWrite, Resource::Cluster)
+            || self.judged(|rules, asked| access::may_write_some_topic(rules, asked))
+    }
 
-/// What it is done to.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Resource<'a> {
-    /// The cluster as a whole.
-    Cluster,
-    /// A topic by name.
-    Topic(&'a str),
-    /// A group by id.
-    Group(&'a str),
-    /// A transactional id.
-    Transaction(&'a str),
-}
-
-/// Whether `principal` may do `operation` on `resource`. Every request asks; all is allowed while no listener
-/// authenticates.
-pub fn authorize(_principal: &Principal, _operation: Operation, _resource: Resource<'_>) -> bool {
-    true
+    fn judged(&self, judge: impl FnOnce(&BTreeSet<Acl>, &Asked<'_>) -> bool) -> bool {
+        let node = &self.shared.settings.node;
+        if node.authorizer == Authorizer::None {
+            return true;
+        }
+        let asked = Asked {
+            principal: &self.principal.name,
+            host: &self.client.connection.peer.ip().to_canonical().to_string(),
+            super_users: &node.super_users,
+            everyone: node.allow_everyone_if_no_acl_found,
+        };
+        judge(&self.api.acls(), &asked)
+    }
 }
 
 /// The client of one request.

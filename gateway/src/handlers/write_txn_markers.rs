@@ -20,7 +20,9 @@ pub async fn handle(
     context: Context,
     request: WriteTxnMarkersRequest,
 ) -> Result<WriteTxnMarkersResponse, Close> {
-    let allowed = context.authorize(Operation::ClusterAction, Resource::Cluster);
+    let allowed = [Operation::ClusterAction, Operation::Alter]
+        .into_iter()
+        .any(|operation| context.authorize(operation, Resource::Cluster));
     let mut results = Vec::with_capacity(request.markers.len());
     for marker in &request.markers {
         results.push(write(&context, marker, allowed).await);
