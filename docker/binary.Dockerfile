@@ -1,15 +1,11 @@
-# The same image around a program that is built already; the build context is its directory.
-#
-#   cargo build --release -p rangeway-gateway
-#   docker build -f docker/binary.Dockerfile -t rangeway target/release
-ARG BASE_IMAGE=debian:bookworm-slim
+# The same image around a program that is built already; docker/build makes the build context: usr/local/bin/rangeway, and data/.
+ARG BASE_IMAGE=scratch
 
 FROM ${BASE_IMAGE}
-RUN useradd --system --uid 10001 --home-dir /data --shell /usr/sbin/nologin rangeway \
-    && mkdir /data && chown rangeway /data
-COPY rangeway /usr/local/bin/rangeway
-USER rangeway
-ENV RANGEWAY_DATA=/data RANGEWAY_KAFKA__BIND=0.0.0.0:9092
+COPY --chown=10001:10001 data /data
+COPY usr /usr
+USER 10001:10001
+ENV PATH=/usr/local/bin:/usr/bin:/bin RANGEWAY_DATA=/data RANGEWAY_KAFKA__BIND=0.0.0.0:9092
 VOLUME /data
 EXPOSE 9092 9180
 STOPSIGNAL SIGTERM
