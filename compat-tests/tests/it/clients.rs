@@ -58,3 +58,13 @@ fn rdkafka_is_announced_when_it_is_not_built_in() {
         "cargo test --workspace --features rangeway-compat-tests/rdkafka",
     );
 }
+
+#[cfg(not(feature = "containers"))]
+#[test]
+fn docker_is_announced_when_it_is_not_built_in() {
+    skip::announce(
+        "docker",
+        "built without the feature containers",
+        "cargo test --workspace --features rangeway-compat-tests/containers",
+    );
+}

@@ -8,10 +8,13 @@ mod checks;
 mod clients;
 #[cfg(feature = "rdkafka")]
 mod compaction;
+#[cfg(feature = "containers")]
+mod container;
 mod crash;
 mod demo;
 mod full_disk;
 mod java;
+mod librdkafka;
 mod once;
 mod order;
 mod page;
