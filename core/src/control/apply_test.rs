@@ -841,7 +841,7 @@ fn settings_of_nodes_are_kept_by_node_and_gone_when_empty() {
 }
 
 const NODE_CONFIGS_V1: &str = "0143ea60c402016101310162023232";
-const ACL_V1: &str = "?";
+const ACL_V1: &str = "015193aa790203017406557365723a2a012a0403";
 const COUNTERS_V1: &str = "019589eb4b030300";
 const TOPIC_V1: &str = "01e9e6ca1c1000000000000000000000000000000001066f726465727308000002000200020000";
 const RANGE_V1: &str =
