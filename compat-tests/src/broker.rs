@@ -305,7 +305,7 @@ impl Broker {
              offsets.topic.replication.factor=1\noffsets.topic.num.partitions=4\n\
              transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n\
              share.coordinator.state.topic.replication.factor=1\nshare.coordinator.state.topic.min.isr=1\n\
-             group.initial.rebalance.delay.ms=500\nbroker.session.timeout.ms=3000\n",
+             group.initial.rebalance.delay.ms=500\nbroker.session.timeout.ms=3000\nbroker.heartbeat.interval.ms=500\n",
             self.data().display()
         );
         for (key, value) in &self.settings {

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -141,13 +141,15 @@ pub fn amid_reshards<T>(http: SocketAddr, suite: impl FnOnce() -> Result<T>) -> 
 }
 
 fn converse(program: &mut Command, broker: &mut Broker) -> Result<Report> {
-    let mut child =
+    let child =
         program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting the client")?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let mut child = EndsWithItsSuite { child, ended: Arc::clone(&ended) };
+    let child = &mut child.child;
     let mut input = child.stdin.take().context("the client has no stdin")?;
     let output = BufReader::new(child.stdout.take().context("the client has no stdout")?);
-    let ended = Arc::new(AtomicBool::new(false));
     let watchdog = thread::spawn({
-        let (ended, pid, began) = (Arc::clone(&ended), Pid::from_child(&child), Instant::now());
+        let (ended, pid, began) = (Arc::clone(&ended), Pid::from_child(child), Instant::now());
         move || {
             while !ended.load(Ordering::Acquire) {
                 if began.elapsed() > PROGRAM_LIMIT {
@@ -179,6 +181,22 @@ fn converse(program: &mut Command, broker: &mut Broker) -> Result<Report> {
         report.failed.push(format!("program: ended with {status}"));
     }
     Ok(report)
+}
+
+/// A client's program, killed when the suite ends before it does, as when the broker did not come back.
+struct EndsWithItsSuite {
+    child: Child,
+    /// Nothing else may kill it from here on: its number is another's.
+    ended: Arc<AtomicBool>,
+}
+
+impl Drop for EndsWithItsSuite {
+    fn drop(&mut self) {
+        // Nobody is left to hear about a process that cannot be killed; one that has ended is not.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.ended.store(true, Ordering::Release);
+    }
 }
 
 #[cfg(test)]

@@ -1,65 +1,25 @@
-import java.io.ByteArrayOutputStream;
-import java.io.PrintStream;
-import java.lang.reflect.InvocationTargetException;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
-import java.util.regex.Pattern;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringSerializer;
-import org.apache.kafka.common.utils.internals.Exit;
 
-/**
- * Kafka's administration tools against a broker, all of them in this one process. Usage: Tools HOST:PORT
- *
- * A line is ok when the tool ended as it should and printed what matches. What it prints is what the reference broker
- * makes it print too.
- */
-public final class Tools {
+/** Kafka's administration tools against a broker, all of them in this one process. Usage: Tools HOST:PORT */
+public final class Tools extends InProcess {
     private static final String T = "tools-" + UUID.randomUUID().toString().substring(0, 8);
-    private static final ByteArrayOutputStream PRINTED = new ByteArrayOutputStream();
-    /** How the tool that runs ended first, and what it had printed by then; some take the end for a failure and go on. */
-    private static Integer status;
-    private static String printed;
-
-    private final PrintStream lines = System.out;
-    private final String bootstrap;
-    private boolean failed;
 
     private Tools(String bootstrap) {
-        this.bootstrap = bootstrap;
-    }
-
-    /** A tool ended, instead of the process. */
-    private static final class Ended extends RuntimeException {
-        private Ended() {
-            super("ended", null, false, false);
-        }
+        super(bootstrap);
     }
 
     public static void main(String[] arguments) throws Exception {
-        var tools = new Tools(arguments[arguments.length - 1]);
-        // One stream for all tools, emptied before each: some keep the one that they find first.
-        var capture = new PrintStream(PRINTED, true, StandardCharsets.UTF_8);
-        System.setOut(capture);
-        System.setErr(capture);
-        Exit.setExitProcedure((code, message) -> {
-            end(code);
-            throw new Ended();
-        });
-        tools.all();
-        tools.lines.flush();
-        Runtime.getRuntime().halt(tools.failed ? 1 : 0);
+        new Tools(arguments[arguments.length - 1]).main();
     }
 
-    private void all() throws Exception {
+    @Override
+    protected void all() throws Exception {
         String id;
         try (var admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             id = admin.describeCluster().nodes().get().iterator().next().idString();
@@ -254,69 +214,5 @@ public final class Tools {
         refused("tool-acls-disabled", "No Authorizer is configured", "tools.AclCommand", "--list");
         refused("tool-acls-add-disabled", "No Authorizer is configured", "tools.AclCommand",
             "--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", T);
-    }
-
-    private static String[] with(String[] first, String... more) {
-        var all = new ArrayList<>(Arrays.asList(first));
-        all.addAll(List.of(more));
-        return all.toArray(new String[0]);
-    }
-
-    private static String file(String json) throws Exception {
-        var path = Files.createTempFile("tools", ".json");
-        path.toFile().deleteOnExit();
-        return Files.writeString(path, json).toString();
-    }
-
-    private void ok(String name, String pattern, String tool, String... arguments) {
-        line(name, true, pattern, tool, arguments);
-    }
-
-    private void refused(String name, String pattern, String tool, String... arguments) {
-        line(name, false, pattern, tool, arguments);
-    }
-
-    private static void end(int code) {
-        if (status == null) {
-            status = code;
-            printed = PRINTED.toString(StandardCharsets.UTF_8).strip();
-        }
-    }
-
-    private void line(String name, boolean succeeds, String pattern, String tool, String... arguments) {
-        PRINTED.reset();
-        status = null;
-        try {
-            run(tool, arguments);
-            end(0);
-        } catch (Ended ended) {
-            // It is noted.
-        } catch (Throwable problem) {
-            problem.printStackTrace();
-            end(-1);
-        }
-        if ((status == 0) == succeeds && Pattern.compile(pattern).matcher(printed).find()) {
-            lines.println("ok " + name);
-        } else {
-            failed = true;
-            String shown = printed.replaceAll("\\s+", " ");
-            lines.println("FAIL " + name + ": status " + status + ", wanted /" + pattern + "/, printed: "
-                + shown.substring(0, Math.min(shown.length(), 600)));
-        }
-        lines.flush();
-    }
-
-    /** Runs the main method of a tool of Kafka's. */
-    private void run(String tool, String... arguments) throws Throwable {
-        String name = "org.apache.kafka." + tool;
-        String[] at = {"--bootstrap-server", bootstrap};
-        // Sub-commands come first, their options after them.
-        boolean sub = arguments.length > 0 && !arguments[0].startsWith("--");
-        String[] all = sub && !tool.endsWith("ClusterTool") ? with(at, arguments) : with(arguments, at);
-        try {
-            Class.forName(name).getMethod("main", String[].class).invoke(null, (Object) all);
-        } catch (InvocationTargetException thrown) {
-            throw thrown.getCause();
-        }
     }
 }

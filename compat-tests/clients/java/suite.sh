@@ -23,7 +23,8 @@ tool() {
 }
 
 LIMIT=240 jvm Suite "$bootstrap" || failed=1
-jvm Tools "$bootstrap" || failed=1
+LIMIT=240 jvm Tools "$bootstrap" || failed=1
+LIMIT=240 jvm Scripts "$bootstrap" || failed=1
 
 tool topics-create 'Created topic' TopicCommand --create --topic "$topic" --partitions 3 --replication-factor 1 --config retention.ms=600000
 tool topics-describe 'PartitionCount: 3' TopicCommand --describe --topic "$topic"
@@ -36,7 +37,7 @@ tool groups-list "^g-$topic" consumer.group.ConsumerGroupCommand --list
 tool groups-describe "$topic" consumer.group.ConsumerGroupCommand --describe --group "g-$topic"
 printf '{"partitions":[{"topic":"%s","partition":0,"offset":0}],"version":1}' "$topic" > "$work/delete.json"
 tool delete-records 'low_watermark: 0' DeleteRecordsCommand --offset-json-file "$work/delete.json"
-tool verifiable-producer 'tool_data' VerifiableProducer --topic "$topic-v" --max-messages 1000 --acks -1
+tool verifiable-producer '"sent":1000,' VerifiableProducer --topic "$topic-v" --max-messages 1000 --acks -1 --value-prefix 7 --repeating-keys 5
 tool verifiable-consumer 'records_consumed' VerifiableConsumer --topic "$topic-v" --group-id "gv-$topic" --max-messages 1000 --reset-policy earliest
 tool transactions-list '(Empty|CompleteCommit)' TransactionsCommand list
 tool transactions-describe-producers 'ProducerId' TransactionsCommand describe-producers --topic "$topic" --partition 0

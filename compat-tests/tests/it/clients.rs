@@ -43,6 +43,7 @@ fn the_java_client_and_kafkas_tools_pass_their_lines() {
         return;
     }
     java::compile("java", "Tools").unwrap();
+    java::compile("java", "Scripts").unwrap();
     let class_path = java::compile("java", "Suite").unwrap();
     let mut program = Command::new("bash");
     program.arg("suite.sh").env("CLASSPATH", class_path);
