@@ -67,7 +67,13 @@ const OUTSIDE: &[(&str, &[&str], &str)] = &[
     ),
     (
         "rustix",
-        &["core/src/store", "core/src/node/start.rs", "gateway/src/connection", "gateway/src/cli"],
+        &[
+            "core/src/store",
+            "core/src/node/disks.rs",
+            "core/src/node/start.rs",
+            "gateway/src/connection",
+            "gateway/src/cli",
+        ],
         "system calls belong to stores; sizes of disks are asked at start; sockets belong to connections",
     ),
     (
