@@ -117,6 +117,11 @@ pub enum TopicError {
     /// The name is taken.
     #[error("topic '{0}' already exists")]
     Exists(String),
+    /// The name is one that the node keeps for itself; for good.
+    #[error(
+        "Creation of internal topic {0} is prohibited: the name is the node's, which makes what it needs itself"
+    )]
+    Reserved(String),
     /// No such topic.
     #[error("no such topic")]
     Unknown,

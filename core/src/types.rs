@@ -13,6 +13,25 @@ pub type Partition = i32;
 /// The partition of entries that concern a whole range (checkpoints, log starts).
 pub const WHOLE_RANGE: Partition = -1;
 
+/// Internal topic of consumer groups.
+pub const GROUPS_TOPIC: &str = "__groups";
+/// Internal topic of transactions.
+pub const TRANSACTIONS_TOPIC: &str = "__transactions";
+/// Names that only the node gives: its internal topics, and those of Kafka, which tools take for internal ones.
+const RESERVED_TOPICS: [&str; 6] = [
+    GROUPS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+];
+
+/// Whether no client may make a topic of this name, whether the node has made its own or not.
+pub fn is_reserved_topic(name: &str) -> bool {
+    RESERVED_TOPICS.contains(&name)
+}
+
 /// A topic's identity; never reused, also when a name is.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TopicId(pub Uuid);

@@ -119,6 +119,13 @@ impl Shared {
         self.groups.stop().await;
     }
 
+    /// What keeps groups and transactions from being coordinated here; empty when nothing does.
+    pub fn blocked(&self) -> Vec<String> {
+        let mut reasons = self.groups.blocked();
+        reasons.extend(self.transactions.blocked());
+        reasons
+    }
+
     /// Itself, to be handed on; `None` only while it is being dropped.
     pub fn me(&self) -> Option<Arc<Shared>> {
         self.me.upgrade()

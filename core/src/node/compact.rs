@@ -79,6 +79,9 @@ pub(super) async fn run(node: Arc<Inner>) {
 impl Inner {
     /// Compacts what is due of a topic.
     pub(super) async fn compact(&self, topic: &TopicRuntime) {
+        if self.is_internal(topic.id) {
+            return; // its keys are none that could supersede each other
+        }
         let pass = self.look_at(topic).await;
         let families = {
             let state = self.control.read();

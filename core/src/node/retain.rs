@@ -11,7 +11,7 @@ use crate::range::parts::Holdings;
 use crate::range::primary::{Known, RangePrimary};
 use crate::range::retention::{self, Bounds, FoldsFrom, Part, Policy, SegmentView};
 use crate::range::segment::Segment;
-use crate::types::{LogletId, Offset, Partition, RangeId};
+use crate::types::{LogletId, Offset, Partition, RangeId, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,11 @@ pub(super) struct Pass {
 }
 
 impl Inner {
+    /// Whether the node keeps a topic for itself.
+    pub(super) fn is_internal(&self, topic: TopicId) -> bool {
+        self.control.read().topics.get(&topic).is_some_and(|control| control.internal)
+    }
+
     /// One pass over a topic. A layout that changes meanwhile ends it: the next one judges anew.
     pub(super) async fn retain(&self, topic: &TopicRuntime) {
         let mut pass = Pass::new(topic.ranges());
@@ -66,7 +71,8 @@ impl Inner {
 
     async fn raise(&self, topic: &TopicRuntime, range: &RangePrimary, views: &[SegmentView]) {
         let config = topic.config.load_full();
-        let policy = match config.cleanup.delete {
+        // What a coordinator needs goes only below its snapshot, by its own trim (INV-REP-4).
+        let policy = match config.cleanup.delete && !self.is_internal(topic.id) {
             true => Policy { retention_ms: config.retention_ms, retention_bytes: config.retention_bytes },
             false => Policy::default(),
         };

@@ -14,7 +14,7 @@ use crate::error::TopicError;
 use crate::range::primary::{Phase, RangePrimary, Stamping};
 use crate::range::segment::{Owner, Segment};
 use crate::range::state::RangeState;
-use crate::types::{LogletId, RangeId, Span, TopicId};
+use crate::types::{LogletId, RangeId, Span, TopicId, is_reserved_topic};
 use crate::virtual_log::chain::SealMode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +40,9 @@ impl Inner {
     }
 
     pub(crate) async fn create_topic(&self, new: NewTopic) -> Result<Arc<TopicView>, TopicError> {
+        if !new.internal && is_reserved_topic(&new.name) {
+            return Err(TopicError::Reserved(new.name));
+        }
         let partitions = new.partitions.unwrap_or(self.options.config.num_partitions);
         let replication_factor =
             new.replication_factor.unwrap_or(self.options.config.default_replication_factor);

@@ -10,6 +10,7 @@ use crate::api::OwnEntry;
 use crate::error::{AppendError, ReadFailure};
 use crate::types::{NodeId, Offset};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -95,6 +96,9 @@ impl From<ReadFailure> for Unavailable {
     }
 }
 
+/// Why the log cannot be loaded, since when it was last tried; `None` while it serves, loads, or another node does.
+type Failing = Arc<parking_lot::Mutex<Option<String>>>;
+
 struct Call<M: Machine> {
     event: M::Event,
     reply: oneshot::Sender<Result<M::Reply, Unavailable>>,
@@ -103,6 +107,7 @@ struct Call<M: Machine> {
 /// A running partition. Cheap to share behind an `Arc`; its task ends with it or with [`Partition::stop`].
 pub struct Partition<M: Machine> {
     queue: mpsc::Sender<Call<M>>,
+    failing: Failing,
     task: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -116,9 +121,16 @@ impl<M: Machine> Partition<M> {
     /// Starts to fold `log` and serves from then on.
     pub fn start<L: PartitionLog>(log: L, settings: M::Settings, options: Options) -> Partition<M> {
         let (queue, calls) = mpsc::channel(QUEUE_CALLS_MAX);
-        let driver = Driver { log, settings, options, calls, origin: Instant::now() };
+        let failing = Failing::default();
+        let driver =
+            Driver { log, settings, options, calls, origin: Instant::now(), failing: failing.clone() };
         let task = tokio::spawn(driver.run());
-        Partition { queue, task: parking_lot::Mutex::new(Some(task)) }
+        Partition { queue, failing, task: parking_lot::Mutex::new(Some(task)) }
+    }
+
+    /// Why what is stored cannot be loaded; until an operator acts. `None` while nothing is wrong with it.
+    pub fn failing(&self) -> Option<String> {
+        self.failing.lock().clone()
     }
 
     /// Asks the machine; waits as long as the machine lets it wait. Dropping the future gives the answer up, not what
@@ -156,6 +168,7 @@ struct Driver<M: Machine, L> {
     options: Options,
     calls: mpsc::Receiver<Call<M>>,
     origin: Instant,
+    failing: Failing,
 }
 
 /// A loaded machine and where its log stands.
@@ -190,6 +203,7 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
         loop {
             let reason = match self.load_answering().await {
                 Ok(mut serving) => {
+                    self.note(None);
                     let Err(reason) = self.serve(&mut serving).await else { return };
                     tracing::warn!(%reason, "a coordinator partition drops its state and loads again");
                     for (_, reply) in serving.tickets.drain() {
@@ -200,10 +214,25 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
                 }
                 Err(reason) => reason,
             };
-            tracing::warn!(%reason, "a coordinator partition cannot be loaded");
+            self.note(Some(&reason));
             if self.refuse_for(self.options.load_retry, reason).await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Remembers how a load ended; a failure is logged when it is another one than at the try before.
+    fn note(&self, reason: Option<&Unavailable>) {
+        let storage = match reason {
+            Some(Unavailable::Storage(why)) => Some(why.clone()),
+            _ => None,
+        };
+        let before = std::mem::replace(&mut *self.failing.lock(), storage.clone());
+        match reason {
+            Some(reason) if storage.is_none() || storage != before => {
+                tracing::warn!(%reason, "a coordinator partition cannot be loaded");
+            }
+            _ => {}
         }
     }
 

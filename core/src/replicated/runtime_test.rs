@@ -303,6 +303,25 @@ fn a_cut_snapshot_counts_for_nothing_and_a_trimmed_log_without_one_is_refused() 
 }
 
 #[test]
+fn what_cannot_be_loaded_is_said_until_it_can() {
+    block_on(async {
+        let log = FakeLog::default();
+        log.0.lock().start = 5;
+        let partition = start(&log);
+        assert!(matches!(partition.call(Ask::Get("a".into())).await, Err(Unavailable::Storage(_))));
+        let why = partition.failing().expect("said");
+        assert!(why.contains("starts at 5"), "{why}");
+        {
+            // As an operator would help: the log from its beginning.
+            let mut disk = log.0.lock();
+            (disk.start, disk.entries) = (0, Vec::new());
+        }
+        while partition.call(Ask::Get("a".into())).await != Ok(0) {}
+        assert_eq!(partition.failing(), None);
+    });
+}
+
+#[test]
 fn damaged_entries_are_errors() {
     for payload in [&b""[..], &[1], &[2, 1, 0], &[1, 9, 0], &[1, 1, 0xff, 0xff, 0xff, 0xff, 0x7f]] {
         let mut fold = Fold::new(0);

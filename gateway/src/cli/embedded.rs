@@ -49,6 +49,8 @@ impl Embedded {
         let shared = Shared::new(node.api(), settings(&loaded));
         let metrics = shared.metrics.clone();
         state.count(Box::new(move || http::metrics::kafka(&metrics)));
+        let coordinators = shared.clone();
+        state.also_blocked(Box::new(move || coordinators.blocked()));
         // Both end with the token; the runtime's end ends what is left of them.
         tokio::spawn(http::serve(http, state.clone(), stop.clone().cancelled_owned()));
         tokio::spawn(connection::serve(kafka, shared.clone(), stop.clone()));

@@ -193,6 +193,8 @@ async fn serve(loaded: Loaded, accept_new_disks: bool, levels: Levels) -> Result
     let shared = Shared::new(node.api(), settings);
     let metrics = shared.metrics.clone();
     state.count(Box::new(move || http::metrics::kafka(&metrics)));
+    let coordinators = shared.clone();
+    state.also_blocked(Box::new(move || coordinators.blocked()));
     let stop_kafka = CancellationToken::new();
     let mut kafka_task = tokio::spawn(connection::serve(kafka, shared.clone(), stop_kafka.clone()));
     let shown = program.advertised.as_ref().map_or_else(|| kafka_at.to_string(), |(h, p)| format!("{h}:{p}"));

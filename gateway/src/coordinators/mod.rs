@@ -7,7 +7,7 @@ pub(crate) use hash::{PARTITIONS, partition_of};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use rangeway_core::api::{Api, Catalog, NewTopic};
+use rangeway_core::api::{Api, Catalog, NewTopic, TopicView};
 use rangeway_core::error::{TopicError, TopicPartition};
 use rangeway_core::replicated::{ApiLog, Machine, Options, Partition, Unavailable};
 use rangeway_core::types::{NodeId, TopicId};
@@ -72,6 +72,8 @@ struct Inner<M: Machine> {
     slots: Vec<Mutex<Option<Running<M>>>>,
     creating: tokio::sync::Mutex<()>,
     stopped: AtomicBool,
+    /// It was logged that the topic of the name is not ours.
+    refused: AtomicBool,
 }
 
 struct Running<M: Machine> {
@@ -97,9 +99,10 @@ impl<M: Machine> Coordinators<M> {
     /// Nothing runs before the first question or [`Coordinators::resume`].
     pub(crate) fn new(api: Api, kind: Kind<M>) -> Coordinators<M> {
         let slots = (0..PARTITIONS).map(|_| Mutex::default()).collect();
-        let (creating, stopped) = (tokio::sync::Mutex::new(()), AtomicBool::new(false));
+        let creating = tokio::sync::Mutex::new(());
+        let (stopped, refused) = (AtomicBool::new(false), AtomicBool::new(false));
         Coordinators {
-            inner: Arc::new(Inner { api, kind, slots, creating, stopped }),
+            inner: Arc::new(Inner { api, kind, slots, creating, stopped, refused }),
             sweeper: Mutex::default(),
         }
     }
@@ -128,9 +131,23 @@ impl<M: Machine> Coordinators<M> {
         join_all(running.iter().map(|running| running.coordinator.stop())).await;
     }
 
-    /// Whether anything was ever stored.
+    /// Whether anything was ever stored. A topic of the name that is not the internal one counts: nothing is known then.
     pub(crate) fn topic_exists(&self) -> bool {
         self.inner.api.catalog().by_name.contains_key(self.inner.kind.topic)
+    }
+
+    /// What keeps them from working, a line each: a topic that is not ours, or what is stored cannot be loaded.
+    pub(crate) fn blocked(&self) -> Vec<String> {
+        let name = self.inner.kind.topic;
+        let catalog = self.inner.api.catalog();
+        if let Some(why) = catalog.by_name.get(name).and_then(|topic| not_ours(topic)) {
+            return vec![why];
+        }
+        let failing = self.inner.slots.iter().enumerate().filter_map(|(number, slot)| {
+            let why = slot.lock().as_ref()?.coordinator.failing()?;
+            Some(format!("topic '{name}' partition {number}: its coordinator cannot be loaded: {why}"))
+        });
+        failing.collect()
     }
 
     /// The partition that keeps `id`; the topic is made if it is not there.
@@ -221,21 +238,36 @@ impl<M: Machine> Inner<M> {
 
     fn known(&self, catalog: &Catalog) -> Option<Result<TopicId, NoCoordinator>> {
         let topic = catalog.by_name.get(self.kind.topic)?;
-        if topic.partitions != PARTITIONS {
-            tracing::error!(
-                topic = self.kind.topic,
-                partitions = topic.partitions,
-                "a topic of the name is there and not the internal one, which has {PARTITIONS} partitions"
-            );
-            return Some(Err(NoCoordinator::NotAvailable));
+        let Some(why) = not_ours(topic) else { return Some(Ok(topic.id)) };
+        if !self.refused.swap(true, Ordering::Relaxed) {
+            tracing::error!("blocked: {why}");
         }
-        Some(Ok(topic.id))
+        Some(Err(NoCoordinator::NotAvailable))
+    }
+}
+
+/// Why a topic of an internal topic's name is not the one that the node made, and what to do; `None` when it is.
+///
+/// Such a one is never adopted: whoever made it may have had it lose what a coordinator needs, or write to it.
+fn not_ours(topic: &TopicView) -> Option<String> {
+    let (name, partitions) = (&topic.name, topic.partitions);
+    match (topic.internal, partitions) {
+        (true, PARTITIONS) => None,
+        (true, _) => Some(format!(
+            "topic '{name}' has {partitions} partitions instead of {PARTITIONS}: another version of the program made it, \
+             run that one"
+        )),
+        (false, _) => Some(format!(
+            "topic '{name}' was made by a client and is not the node's own, so that nothing is kept in it: delete it \
+             (rangeway topics delete {name}), and the node makes its own when it needs it"
+        )),
     }
 }
 
 /// What is kept lives as long as the topic: nothing of it goes by age or size, only below a snapshot.
 fn new_topic(name: &str) -> NewTopic {
-    let configs = ["retention.ms", "retention.bytes"].map(|key| (key.to_owned(), "-1".to_owned()));
+    let configs = [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];
+    let configs = configs.map(|(key, value)| (key.to_owned(), value.to_owned()));
     NewTopic {
         name: name.to_owned(),
         partitions: Some(PARTITIONS),
@@ -264,4 +296,34 @@ async fn sweep<M: Machine>(inner: Weak<Inner<M>>) {
 pub(crate) fn leader_of(catalog: &Catalog, topic: &str, id: &str) -> Option<NodeId> {
     let topic = catalog.by_name.get(topic)?;
     topic.leader(partition_of(id)).map(|(leader, _)| leader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rangeway_core::types::GROUPS_TOPIC;
+    use std::sync::Arc;
+
+    #[test]
+    fn only_the_topic_that_the_node_made_is_ours() {
+        let topic = |internal, partitions| TopicView {
+            id: TopicId(uuid::Uuid::from_u128(1)),
+            name: GROUPS_TOPIC.into(),
+            partitions,
+            configs: Arc::default(),
+            config: Arc::default(),
+            internal,
+            derived_from: None,
+            version: 1,
+            replication_factor: 1,
+            drive: rangeway_core::api::DriveExpr::Disk,
+            ranges: Arc::from([]),
+        };
+        assert_eq!(not_ours(&topic(true, PARTITIONS)), None);
+        for squatter in [topic(false, PARTITIONS), topic(false, 16)] {
+            let why = not_ours(&squatter).unwrap();
+            assert!(why.contains("rangeway topics delete __groups"), "{why}");
+        }
+        assert!(not_ours(&topic(true, 16)).is_some());
+    }
 }

@@ -16,11 +16,11 @@ use super::view::{Look, Seen};
 use crate::coordinators::{self, Coordinators, Kind, partition_of};
 use rangeway_core::api::{Api, Catalog};
 use rangeway_core::error::TopicPartition;
-use rangeway_core::types::NodeId;
+use rangeway_core::types::{GROUPS_TOPIC, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The internal topic that keeps groups.
-pub const TOPIC: &str = "__groups";
+pub const TOPIC: &str = GROUPS_TOPIC;
 
 /// The group coordinators of this node.
 #[derive(Debug)]
@@ -44,6 +44,11 @@ impl Groups {
     /// Ends all coordinators for good: what waits, and what comes, is answered that this is not the coordinator.
     pub async fn stop(&self) {
         self.coordinators.stop().await;
+    }
+
+    /// What keeps groups from being coordinated here; empty when nothing does.
+    pub fn blocked(&self) -> Vec<String> {
+        self.coordinators.blocked()
     }
 
     /// JoinGroup.

@@ -54,7 +54,12 @@ fn topic(context: &Context, name: &str) -> Result<Arc<TopicView>, Refused> {
     }
     vpartition::check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
     let topic = vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(|| {
-        (ResponseError::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
+        match vpartition::not_there(name) {
+            (ResponseError::UnknownTopicOrPartition, _) => {
+                (ResponseError::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
+            }
+            own => own,
+        }
     })?;
     vpartition::check_stored(&topic, "change configs of")?;
     Ok(topic)

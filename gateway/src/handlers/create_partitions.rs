@@ -49,10 +49,9 @@ async fn grow(context: &Context, wanted: &CreatePartitionsTopic, validate_only: 
     if !context.authorize(Operation::Alter, Resource::Topic(name)) {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to change this topic".to_owned()));
     }
-    let topic = vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(|| {
-        let why = "This server does not host this topic-partition.";
-        (ResponseError::UnknownTopicOrPartition, why.to_owned())
-    })?;
+    let topic = vpartition::by_name(&context.api.catalog(), name)
+        .cloned()
+        .ok_or_else(|| vpartition::not_there(name))?;
     vpartition::check_stored(&topic, "add partitions to")?;
     check(wanted, topic.partitions, context.api.cluster().node.0)?;
     let done = context.api.create_partitions(topic.id, wanted.count, validate_only).await;

@@ -34,7 +34,8 @@ pub async fn handle(context: Context, request: DeleteRecordsRequest) -> Result<D
 async fn topic(context: &Context, asked: &DeleteRecordsTopic) -> DeleteRecordsTopicResult {
     let found = if context.authorize(Operation::Delete, Resource::Topic(&asked.name)) {
         let catalog = context.api.catalog();
-        vpartition::by_name(&catalog, &asked.name).cloned().ok_or(ResponseError::UnknownTopicOrPartition)
+        let known = vpartition::by_name(&catalog, &asked.name).cloned();
+        known.ok_or_else(|| vpartition::not_there(&asked.name).0)
     } else {
         Err(ResponseError::TopicAuthorizationFailed)
     };

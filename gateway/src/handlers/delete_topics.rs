@@ -50,10 +50,9 @@ fn find(context: &Context, asked: &DeleteTopicState) -> Result<Arc<TopicView>, R
             Err((ResponseError::InvalidRequest, "give a topic's name or its id, not both".to_owned()))
         }
         (None, true) => Err((ResponseError::InvalidRequest, "give a topic's name or its id".to_owned())),
-        (Some(name), true) => vpartition::by_name(&catalog, name).cloned().ok_or_else(|| {
-            let why = "This server does not host this topic-partition.";
-            (ResponseError::UnknownTopicOrPartition, why.to_owned())
-        }),
+        (Some(name), true) => {
+            vpartition::by_name(&catalog, name).cloned().ok_or_else(|| vpartition::not_there(name))
+        }
         (None, false) => vpartition::by_id(&catalog, asked.topic_id).cloned().ok_or_else(|| {
             (ResponseError::UnknownTopicId, "This server does not host this topic ID.".to_owned())
         }),

@@ -131,6 +131,9 @@ async fn one(
             None => failed(ResponseError::LeaderNotAvailable),
         };
     }
+    if vpartition::is_own_name(name) {
+        return failed(ResponseError::InvalidTopicException);
+    }
     if !may_create || !vpartition::may_be_auto_created(name) {
         return failed(ResponseError::UnknownTopicOrPartition);
     }
@@ -158,7 +161,7 @@ async fn create(context: &Context, name: &str) -> Result<Arc<TopicView>, Respons
             tracing::info!(topic = name, id = %topic.id, partitions = topic.partitions, "topic created on request");
             Ok(topic)
         }
-        // Two clients asked at once; or the name is one of our own, which is not shown.
+        // Two clients asked at once.
         Err(TopicError::Exists(_)) => vpartition::by_name(&context.api.catalog(), name)
             .cloned()
             .ok_or(ResponseError::UnknownTopicOrPartition),

@@ -205,6 +205,11 @@ fn check_topic(
     };
     let unknown = if by_id { ResponseError::UnknownTopicId } else { ResponseError::UnknownTopicOrPartition };
     let refused = |code, message: String| Refused { code, message, records: Vec::new() };
+    let name: &str = view.map_or(data.name.as_str(), |view| &view.name);
+    if vpartition::is_own_name(name) {
+        let why = format!("Cannot append to internal topic {name}");
+        return refuse_topic(data, &refused(ResponseError::InvalidTopicException, why));
+    }
     let Some(view) = view.cloned() else {
         return refuse_topic(data, &refused(unknown, "this node has no such topic".to_owned()));
     };

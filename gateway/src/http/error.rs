@@ -109,6 +109,7 @@ impl From<TopicError> for HttpError {
     fn from(error: TopicError) -> HttpError {
         let (status, code) = match &error {
             TopicError::Exists(_) => (StatusCode::CONFLICT, "topic_exists"),
+            TopicError::Reserved(_) => (StatusCode::FORBIDDEN, "internal_topic"),
             TopicError::Unknown => (StatusCode::NOT_FOUND, "unknown_topic"),
             TopicError::InvalidPartitions(_) => (StatusCode::BAD_REQUEST, "invalid_partitions"),
             TopicError::InvalidName(_) => (StatusCode::BAD_REQUEST, "invalid_name"),

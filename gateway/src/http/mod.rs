@@ -41,7 +41,11 @@ pub struct HttpState {
     serving: OnceLock<Serving>,
     stopping: OnceLock<()>,
     metrics: OnceLock<Source>,
+    also_blocked: OnceLock<Reasons>,
 }
+
+/// Asks what keeps a part of the node from working.
+pub type Reasons = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
 impl fmt::Debug for HttpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,6 +67,7 @@ impl HttpState {
             serving: OnceLock::new(),
             stopping: OnceLock::new(),
             metrics: OnceLock::new(),
+            also_blocked: OnceLock::new(),
         })
     }
 
@@ -70,6 +75,12 @@ impl HttpState {
     pub fn count(&self, source: Source) {
         // There is one Kafka port; a second source would be a fault of the caller.
         assert!(self.metrics.set(source).is_ok(), "counters are named once");
+    }
+
+    /// Also shows these reasons, besides core's: those of the Kafka port.
+    pub fn also_blocked(&self, reasons: Reasons) {
+        // There is one Kafka port, as for its counters.
+        assert!(self.also_blocked.set(reasons).is_ok(), "reasons are named once");
     }
 
     /// From here on the node serves. `kafka_address` is where clients reach it.
@@ -101,7 +112,11 @@ impl HttpState {
             return vec!["stopping".to_owned()];
         }
         match self.serving.get() {
-            Some(serving) => serving.api.blocked(),
+            Some(serving) => {
+                let mut reasons = serving.api.blocked();
+                reasons.extend(self.also_blocked.get().map_or_else(Vec::new, |more| more()));
+                reasons
+            }
             None => vec!["recovering".to_owned()],
         }
     }

@@ -35,6 +35,8 @@ pub fn read(error: &ReadFailure) -> ResponseError {
 pub fn topic(error: &TopicError) -> ResponseError {
     match error {
         TopicError::Exists(_) => ResponseError::TopicAlreadyExists,
+        // As Kafka answers about the topic of its controllers.
+        TopicError::Reserved(_) => ResponseError::InvalidRequest,
         TopicError::Unknown => ResponseError::UnknownTopicOrPartition,
         TopicError::InvalidPartitions(_) => ResponseError::InvalidPartitions,
         TopicError::InvalidName(_) => ResponseError::InvalidTopicException,

@@ -13,13 +13,13 @@ use crate::coordinators::{self, Coordinators, Kind, partition_of};
 use crate::groups::Groups;
 use rangeway_core::api::{Api, Catalog};
 use rangeway_core::error::AppendError;
-use rangeway_core::types::NodeId;
+use rangeway_core::types::{NodeId, TRANSACTIONS_TOPIC};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// The internal topic that keeps transactions.
-pub const TOPIC: &str = "__transactions";
+pub const TOPIC: &str = TRANSACTIONS_TOPIC;
 /// How often, and after what pause, what meets the completing of the transaction before is tried again here before the
 /// client is told to do so: markers take a few ms as a rule.
 const CONCURRENT_TRIES: usize = 20;
@@ -69,6 +69,11 @@ impl Transactions {
     /// Ends all coordinators for good: what waits, and what comes, is answered that this is not the coordinator.
     pub async fn stop(&self) {
         self.coordinators.stop().await;
+    }
+
+    /// What keeps transactions from being coordinated here; empty when nothing does.
+    pub fn blocked(&self) -> Vec<String> {
+        self.coordinators.blocked()
     }
 
     /// InitProducerId with a transactional id.

@@ -7,14 +7,14 @@ use crate::offsets_view;
 use kafka_protocol::ResponseError;
 use rangeway_core::api::{Api, Catalog, TopicView};
 use rangeway_core::error::{ReadFailure, TopicPartition};
-use rangeway_core::types::{NodeId, Offset, Partition, TopicId};
+use rangeway_core::types::{
+    GROUPS_TOPIC, NodeId, Offset, Partition, TRANSACTIONS_TOPIC, TopicId, is_reserved_topic,
+};
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// Longest topic name.
 const NAME_LEN_MAX: usize = 249;
-/// Names that Kafka keeps for itself: clients do not make them by asking.
-const INTERNAL_NAMES: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
 
 /// A topic by name, as clients may see it.
 pub fn by_name<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Arc<TopicView>> {
@@ -47,7 +47,22 @@ pub fn check_topic_name(name: &str) -> Result<(), String> {
 
 /// Whether asking for a topic of this name may create it.
 pub fn may_be_auto_created(name: &str) -> bool {
-    !INTERNAL_NAMES.contains(&name)
+    !is_reserved_topic(name)
+}
+
+/// Whether a name is that of one of our own topics, which clients are not shown; also while it is not there.
+pub fn is_own_name(name: &str) -> bool {
+    matches!(name, GROUPS_TOPIC | TRANSACTIONS_TOPIC)
+}
+
+/// Why a topic that [`by_name`] does not know cannot be changed.
+pub fn not_there(name: &str) -> (ResponseError, String) {
+    if is_own_name(name) {
+        let why = format!("'{name}' is kept by the node for itself and cannot be changed");
+        return (ResponseError::InvalidTopicException, why);
+    }
+    let why = "This server does not host this topic-partition.";
+    (ResponseError::UnknownTopicOrPartition, why.to_owned())
 }
 
 /// A partition that this node leads, in the epoch that the client believes in.

@@ -19,6 +19,7 @@ mod produce;
 mod program;
 mod proofs;
 mod recreate;
+mod reserved;
 mod reshard;
 mod support;
 mod transactions;

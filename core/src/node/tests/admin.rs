@@ -136,3 +136,64 @@ async fn a_derived_topic_is_shown_as_long_as_what_it_is_derived_from() {
     assert!(api.catalog().by_name.is_empty());
     node.stop().await;
 }
+
+/// First readable offset of partition 0 after everything that could take records of a topic had its turn.
+async fn kept_from(node: &Node, internal: bool) -> i64 {
+    let configs =
+        [("cleanup.policy", "compact,delete"), ("retention.ms", "1"), ("min.cleanable.dirty.ratio", "0")];
+    let new = NewTopic {
+        name: if internal { "__groups" } else { "groups" }.into(),
+        partitions: Some(1),
+        replication_factor: None,
+        configs: configs.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        internal,
+        validate_only: false,
+    };
+    let id = node.api().create_topic(new).await.expect("a new topic").id;
+    append(node, id, vec![batch(0, 1, None, 100, "old"), batch(0, 1, None, 100, "older")]).await;
+    let topic = node.inner.topic(id).expect("there");
+    for range in topic.ranges().iter() {
+        node.inner.roll(&topic, range).await;
+    }
+    append(node, id, vec![batch(0, 1, None, 100, "last")]).await;
+    for _ in 0..3 {
+        node.inner.retain(&topic).await;
+        node.inner.compact(&topic).await;
+    }
+    let at = TopicPartition { topic: id, partition: 0 };
+    let batches = read_batches(node, id, 0, node.api().offsets(at).expect("known").log_start).await;
+    batches.expect("readable").first().map_or(-1, |b| BatchHead::parse(b).expect("whole").base_offset)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_internal_topic_retention_and_compaction_take_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let quiet = [("retention.check.ms", "1d"), ("cleaner.backoff.ms", "1d")];
+    let node = Node::start(options(&[dir.path()], &quiet)).await.expect("starts");
+    assert_ne!(kept_from(&node, false).await, 0, "else this shows nothing");
+    assert_eq!(kept_from(&node, true).await, 0);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_internal_topics_are_the_nodes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    for validate_only in [true, false] {
+        for name in ["__groups", "__transactions", "__consumer_offsets", "__cluster_metadata"] {
+            let new = NewTopic {
+                name: name.into(),
+                partitions: Some(1),
+                replication_factor: None,
+                configs: BTreeMap::new(),
+                internal: false,
+                validate_only,
+            };
+            let refused = node.api().create_topic(new).await.expect_err("refused");
+            assert_eq!(refused, crate::error::TopicError::Reserved(name.into()));
+        }
+    }
+    assert!(node.api().catalog().by_name.is_empty());
+    topic(&node, "__mine", 1, &[]).await;
+    node.stop().await;
+}
