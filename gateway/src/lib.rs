@@ -17,6 +17,7 @@ pub mod fetch;
 pub mod fuzz;
 pub mod groups;
 pub mod handlers;
+mod heavy;
 pub mod http;
 pub mod logs;
 pub mod metrics;

@@ -107,8 +107,11 @@ impl Levels {
         let mut now = self.set.lock();
         let mut set = now.clone();
         for (name, level) in changes {
+            // Kafka's tools take no colon in a name.
+            let asked = name;
+            let name = &name.replace('.', "::");
             if name != ROOT && !is_ours(name) {
-                return Err(format!("Logger {name} does not exist!"));
+                return Err(format!("Logger {asked} does not exist!"));
             }
             match level {
                 None if name == ROOT => {
@@ -218,6 +221,8 @@ mod tests {
         let filter = applied.lock().last().unwrap().clone();
         assert!(filter.contains("rangeway_gateway::http=trace") && filter.contains("warn"), "{filter}");
         assert!(!filter.contains("info"), "{filter}");
+        change(&levels, &[("rangeway_gateway.http", Some("TRACE"))]).unwrap();
+        assert_eq!(level(&levels, "rangeway_gateway::http"), "TRACE!", "as Kafka's tools can write it");
         change(&levels, &[("rangeway_gateway::http", None), ("rangeway_gateway", Some("FATAL"))]).unwrap();
         assert_eq!(all(&levels), ["DEBUG", "FATAL!", "FATAL", "WARN!"]);
     }

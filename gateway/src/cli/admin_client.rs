@@ -37,8 +37,14 @@ pub fn call(
 async fn exchange(server: &str, method: Method, path: &str, body: Option<String>) -> Result<Bytes, Failure> {
     let address = server.strip_prefix("http://").unwrap_or(server).trim_end_matches('/');
     let stream = connect(address).await?;
-    let lost =
-        |e: hyper::Error| Failure::failed("connection", format!("the connection to {server} failed: {e}"));
+    let lost = |e: hyper::Error| {
+        let failure = Failure::failed("connection", format!("the connection to {server} failed: {e}"));
+        // Who does not speak HTTP closes, or answers something else.
+        match e.is_incomplete_message() || e.is_parse() {
+            true => failure.hint("is that the HTTP port of a node? --server wants it, not the Kafka port"),
+            false => failure,
+        }
+    };
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let driver = tokio::spawn(connection);

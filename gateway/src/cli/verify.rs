@@ -5,7 +5,7 @@ use super::table::bytes;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use rangeway_core::node::verify::{Finding, Verified, verify};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `rangeway verify`.
 #[derive(Args, Debug)]
@@ -24,6 +24,7 @@ pub struct VerifyArgs {
 
 /// Runs `rangeway verify`.
 pub fn run(args: VerifyArgs) -> Result<(), Failure> {
+    args.data.iter().try_for_each(|dir| is_data(dir))?;
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes}  {msg}") {
         bar.set_style(style);
@@ -45,12 +46,49 @@ pub fn run(args: VerifyArgs) -> Result<(), Failure> {
     }
     match verified.findings.len() {
         0 => Ok(()),
-        n => Err(Failure::failed(
-            "damaged",
-            format!("{n} damaged {}", if n == 1 { "place" } else { "places" }),
-        )
-        .hint("a damaged entry is not served; it is read from another copy where its drive has one")),
+        n => {
+            let places = if n == 1 { "place" } else { "places" };
+            let failure = Failure::failed("damaged", format!("{n} damaged {places}"));
+            Err(match hint(&verified.findings) {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            })
+        }
     }
+}
+
+/// What the damage means for whoever runs the node, by the first kind of it that is there.
+fn hint(findings: &[Finding]) -> Option<&'static str> {
+    let has = |kind: &str| findings.iter().any(|finding| finding.kind == kind);
+    let known = [
+        (
+            "control state",
+            "a node does not start with it; put back a copy of control.redb that was made while none ran",
+        ),
+        (
+            "superblock",
+            "a node does not start with this directory; where all drives have another copy, start with an empty \
+                        one in its place",
+        ),
+    ];
+    let known = known.into_iter().find(|(kind, _)| has(kind)).map(|(_, hint)| hint);
+    let entry = "a damaged entry is not served; it is read from another copy where its drive has one";
+    known.or(findings.iter().any(|finding| finding.segment.is_some()).then_some(entry))
+}
+
+/// Refuses what no node has kept data in, before it is looked for data.
+fn is_data(dir: &Path) -> Result<(), Failure> {
+    let why = if !dir.exists() {
+        "there is no such directory"
+    } else if !dir.is_dir() {
+        "it is a file"
+    } else if dir.join("superblock").exists() || dir.join("extents").exists() {
+        return Ok(());
+    } else {
+        "it has neither superblock nor extents"
+    };
+    let message = format!("{} is no data directory: {why}", dir.display());
+    Err(Failure::unusable("not_data", message).hint("name what a node was started with as --data"))
 }
 
 fn report(verified: &Verified) -> String {

@@ -1,4 +1,4 @@
-//! What to do when a connection cannot be accepted. Pure: it is told the time.
+//! What to do when a connection cannot be accepted, and how much to say of bad ones. Pure: it is told the time.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,6 +7,8 @@ const WAIT_MIN: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Failures in a row are logged at most so often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
+/// Lines about connections that end badly, in so much time.
+const LINES_MAX: u32 = 20;
 
 /// What follows from a failure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,29 @@ pub(super) struct Pause {
     pub(super) wait: Duration,
     /// Failures since the last one that was logged, if this one is to be.
     pub(super) log: Option<u64>,
+}
+
+/// Lines of one kind: some at once, then one per [`LOG_EVERY`] / [`LINES_MAX`] on average.
+#[derive(Debug, Default)]
+pub(super) struct Quiet {
+    began: Option<Instant>,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl Quiet {
+    /// Whether a line is to be logged, with how many were not since the one before.
+    pub(super) fn line(&mut self, now: Instant) -> Option<u64> {
+        if self.began.is_none_or(|began| now.duration_since(began) >= LOG_EVERY) {
+            (self.began, self.lines) = (Some(now), 0);
+        }
+        if self.lines >= LINES_MAX {
+            self.suppressed += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
 }
 
 /// Failures of a listener since the last success.
@@ -76,6 +101,15 @@ mod tests {
             (10, None),
             "a success in between does not fill the log"
         );
+    }
+
+    #[test]
+    fn of_many_lines_some_are_logged_and_the_rest_counted() {
+        let (mut quiet, begun) = (Quiet::default(), Instant::now());
+        let lines: Vec<_> = (0..5000).filter_map(|_| quiet.line(begun)).collect();
+        assert_eq!(lines, [0; LINES_MAX as usize]);
+        assert_eq!(quiet.line(begun + LOG_EVERY), Some(5000 - u64::from(LINES_MAX)));
+        assert_eq!(quiet.line(begun + LOG_EVERY), Some(0));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod accept;
 mod budget;
+mod coming;
 pub(crate) mod receive;
 mod send;
 mod task;
@@ -15,6 +16,7 @@ use crate::handlers::{ClientInfo, ConnectionInfo, Context, Principal};
 use crate::metrics::Metrics;
 use crate::protocol::dispatch::{Answer, Close, Decoded, Work};
 use crate::shared::{Settings, Shared};
+use parking_lot::Mutex;
 use rangeway_core::api::Lane;
 use std::io;
 use std::net::SocketAddr;
@@ -93,6 +95,7 @@ pub async fn serve<S: Service>(
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let tracker = TaskTracker::new();
     let mut failures = accept::Failures::default();
+    let quiet = Arc::new(Mutex::new(accept::Quiet::default()));
     service.begin();
     loop {
         let accepted = tokio::select! {
@@ -119,7 +122,9 @@ pub async fn serve<S: Service>(
         metrics.accepted.fetch_add(1, Relaxed);
         let limit = service.connections_max();
         if metrics.connections.load(Relaxed) >= limit as u64 {
-            tracing::warn!(%peer, limit, "connection refused: too many");
+            if let Some(suppressed) = quiet.lock().line(Instant::now()) {
+                tracing::warn!(%peer, limit, suppressed, "connection refused: too many");
+            }
             metrics.count_closed("too_many");
             continue;
         }
@@ -131,11 +136,11 @@ pub async fn serve<S: Service>(
             number: NUMBER.fetch_add(1, Relaxed),
             peer,
             local,
-            software: parking_lot::Mutex::new(None),
+            software: Mutex::new(None),
             lane: Lane::default(),
         });
         metrics.connections.fetch_add(1, Relaxed);
-        tracker.spawn(task::run(stream, info, service.clone(), stop.clone()));
+        tracker.spawn(task::run(stream, info, service.clone(), stop.clone(), quiet.clone()));
     }
     tracker.close();
     tracker.wait().await;

@@ -28,6 +28,17 @@ pub struct Receive {
     frame_bytes_max: usize,
 }
 
+/// A frame of which a part is here and that needs more than an ordinary chunk, in bytes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// What it claims to be long, its prefix included.
+    pub whole: usize,
+    /// Memory that it holds beyond an ordinary chunk.
+    pub held: usize,
+    /// What is not here.
+    pub missing: usize,
+}
+
 impl Receive {
     /// Frames of at most `frame_bytes_max` bytes.
     pub fn new(frame_bytes_max: usize) -> Receive {
@@ -55,28 +66,41 @@ impl Receive {
         length.map(|n| Some(n + PREFIX)).ok_or(Close::FrameSize { got, most })
     }
 
-    /// Whether a part of a frame is here.
-    pub fn within_frame(&self) -> bool {
-        !self.buffer.is_empty()
+    /// The frame that is still coming, if it holds or needs more than an ordinary chunk.
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        let whole = self.claimed().ok()?.unwrap_or(PREFIX);
+        let (here, capacity) = (self.buffer.len(), self.buffer.capacity());
+        let large = capacity > CHUNK_MAX;
+        (here > 0 && (large || whole > CHUNK_MAX)).then(|| Unfinished {
+            whole,
+            held: if large { capacity } else { 0 },
+            missing: whole.saturating_sub(here),
+        })
     }
 
-    /// Bytes that a frame which is still coming holds beyond an ordinary chunk.
-    pub fn held(&self) -> usize {
-        if self.buffer.is_empty() || self.buffer.capacity() <= CHUNK_MAX { 0 } else { self.buffer.capacity() }
+    /// Whether reading on takes more memory than there is for it.
+    pub fn grows(&self) -> bool {
+        self.wanted().is_ok_and(|wanted| wanted.is_some())
+    }
+
+    /// Capacity to have before reading on; `None` when what there is will do.
+    fn wanted(&self) -> Result<Option<usize>, Close> {
+        let (here, spare) = (self.buffer.len(), self.buffer.capacity() - self.buffer.len());
+        Ok(match self.claimed()? {
+            Some(whole) if whole.saturating_sub(here) <= spare => None,
+            Some(whole) if whole <= self.seen.max(self.chunk) => Some(whole.max(self.chunk_for_small(whole))),
+            // Filled before it grows: else each read of a few bytes would copy all of it.
+            Some(_) if spare >= SPARE_MIN => None,
+            Some(whole) => Some(whole.min((here * 2).max(self.chunk))),
+            None if spare >= SPARE_MIN => None,
+            None if self.seen > CHUNK_MIN => Some(self.seen),
+            None => Some(self.chunk),
+        })
     }
 
     /// The buffer with room to read into.
     pub fn room(&mut self) -> Result<&mut BytesMut, Close> {
-        let claimed = self.claimed()?;
-        let spare = self.buffer.capacity() - self.buffer.len();
-        let wanted = match claimed {
-            Some(whole) if whole - self.buffer.len() <= spare => return Ok(&mut self.buffer),
-            Some(whole) if whole <= self.seen.max(self.chunk) => whole.max(self.chunk_for_small(whole)),
-            Some(whole) => whole.min((self.buffer.len() * 2).max(self.chunk)),
-            None if spare >= SPARE_MIN => return Ok(&mut self.buffer),
-            None if self.seen > CHUNK_MIN => self.seen,
-            None => self.chunk,
-        };
+        let Some(wanted) = self.wanted()? else { return Ok(&mut self.buffer) };
         // An old chunk whose frames are all gone is used again.
         if !(self.buffer.is_empty() && self.buffer.try_reclaim(wanted)) {
             let mut next = BytesMut::with_capacity(wanted);
@@ -138,7 +162,7 @@ mod tests {
         let (frames, most) = feed(&mut receive, &bytes, 1000).unwrap();
         assert!(frames.is_empty());
         assert!(most <= 2 * 40_000 + CHUNK_MAX, "{most}");
-        assert!(receive.within_frame());
+        assert!(!receive.buffer.is_empty());
     }
 
     #[test]
@@ -152,7 +176,7 @@ mod tests {
             assert_eq!((room.len(), room.capacity()), (0, one.len()), "one frame to a chunk");
             let (frames, _) = feed(&mut receive, &bytes, usize::MAX).unwrap();
             assert_eq!(frames.len(), 2);
-            assert!(!receive.within_frame());
+            assert!(receive.buffer.is_empty());
         }
     }
 
@@ -165,6 +189,24 @@ mod tests {
                 matches!(receive.next_frame(), Err(Close::FrameSize { got, most: 1000 }) if got == length)
             );
         }
+    }
+
+    #[test]
+    fn a_frame_that_comes_in_drops_is_not_copied_with_each() {
+        let mut receive = Receive::new(100 << 20);
+        let mut bytes = frame(64 << 20);
+        bytes.truncate(1 << 20);
+        feed(&mut receive, &bytes, 100_000).unwrap();
+        let mut grown = 0;
+        for _ in 0..2000 {
+            grown += usize::from(receive.grows());
+            receive.room().unwrap().put_u8(7);
+            receive.came(1);
+        }
+        assert!(grown <= 1, "{grown} times");
+        let frame = receive.unfinished().unwrap();
+        assert_eq!(frame.whole - frame.missing, (1 << 20) + 2000);
+        assert!(frame.held >= 1 << 20);
     }
 
     proptest::proptest! {

@@ -7,7 +7,8 @@
 //! in the order it came while earlier batches still wait for their disk. Nothing else runs between socket and core.
 
 use super::Service;
-use super::budget::{Charge, Place};
+use super::accept::Quiet;
+use super::budget::{Arrival, Charge};
 use super::receive::Receive;
 use super::send::{Wire, send};
 use crate::handlers::ConnectionInfo;
@@ -16,6 +17,7 @@ use crate::protocol::dispatch::{Answer, Close, Decoded, Frame, Reply, Routed, Wo
 use crate::protocol::table::{Row, Stage};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use rangeway_core::api::Piece;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,15 +28,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Cx, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 /// Requests in progress on one connection.
 const IN_PROGRESS_MAX: usize = 64;
 /// How often a connection looks at its clock.
 const TICK: Duration = Duration::from_secs(5);
-/// While memory is short, a frame that does not grow for so long ends its connection.
-const STALL_MAX: Duration = Duration::from_secs(10);
 /// What a stopping node gives to requests in progress.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
@@ -47,7 +46,7 @@ enum End {
     Io(io::Error),
     /// Nothing came for too long.
     Idle,
-    /// A frame stopped coming while memory was short.
+    /// A frame came too slowly while others waited for memory.
     Stalled,
     /// The node stops.
     Stopping,
@@ -125,6 +124,7 @@ pub(super) async fn run<T: Wire, S: Service>(
     info: Arc<ConnectionInfo>,
     service: Arc<S>,
     stop: CancellationToken,
+    quiet: Arc<Mutex<Quiet>>,
 ) {
     struct Open<'a>(&'a Metrics);
     impl Drop for Open<'_> {
@@ -139,7 +139,6 @@ pub(super) async fn run<T: Wire, S: Service>(
         service: &*service,
         receive: Receive::new(service.settings().frame_bytes_max),
         coming: None,
-        above: None,
         pipeline: Pipeline::default(),
         refused: None,
         active: Instant::now(),
@@ -148,10 +147,11 @@ pub(super) async fn run<T: Wire, S: Service>(
     let end = connection.drive(stop).await;
     // The socket closes before the end is counted, so that what is counted is over.
     drop(connection);
-    report(&end, &info, service.metrics());
+    report(&end, &info, service.metrics(), || quiet.lock().line(Instant::now()));
 }
 
-fn report(end: &End, info: &ConnectionInfo, metrics: &Metrics) {
+/// Counts why a connection ended, and logs it where that is its client's doing, as far as `line` lets it.
+fn report(end: &End, info: &ConnectionInfo, metrics: &Metrics, line: impl FnOnce() -> Option<u64>) {
     let (connection, peer) = (info.number, info.peer);
     let reason = match end {
         End::Client => "client",
@@ -161,12 +161,17 @@ fn report(end: &End, info: &ConnectionInfo, metrics: &Metrics) {
         }
         End::Idle => "idle",
         End::Stalled => {
-            tracing::warn!(connection, %peer, "connection closed: memory is short and its frame stopped coming");
+            if let Some(suppressed) = line() {
+                let why = "others wait for memory (request.memory.bytes) and its frame came too slowly";
+                tracing::warn!(connection, %peer, reason = why, suppressed, "connection closed");
+            }
             "stalled"
         }
         End::Stopping => "stopping",
         End::Refused(close) => {
-            tracing::warn!(connection, %peer, reason = %close, "connection closed");
+            if let Some(suppressed) = line() {
+                tracing::warn!(connection, %peer, reason = %close, suppressed, "connection closed");
+            }
             close.reason()
         }
     };
@@ -178,10 +183,8 @@ struct Connection<'a, T, S> {
     info: &'a Arc<ConnectionInfo>,
     service: &'a S,
     receive: Receive,
-    /// Memory of a large frame that is still coming.
-    coming: Option<Charge>,
-    /// The right to read it above the budget's limit.
-    above: Option<OwnedSemaphorePermit>,
+    /// A frame that is still coming and needs more than an ordinary buffer.
+    coming: Option<Arrival>,
     pipeline: Pipeline,
     /// Why nothing more is read; the connection ends when what came before is answered.
     refused: Option<Close>,
@@ -195,7 +198,8 @@ struct Connection<'a, T, S> {
 enum Event {
     Reply(&'static Row, Instant, Result<Reply, Close>),
     Read(io::Result<usize>),
-    Room(Option<OwnedSemaphorePermit>),
+    Room,
+    Ended,
     Tick,
     Stop,
 }
@@ -214,16 +218,22 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
                     return End::Stopping;
                 }
             }
+            let open = self.refused.is_none() && self.stopping.is_none() && !self.pipeline.is_full();
+            let room = if open { self.make_room() } else { self.rest() };
             let event = {
                 let budget = self.service.budget();
-                let open = self.refused.is_none() && self.stopping.is_none() && !self.pipeline.is_full();
-                let room = self.above.is_some() || budget.has_room();
-                let place =
-                    if self.receive.within_frame() { Place::WithinFrame } else { Place::BetweenFrames };
+                let ended = self.coming.as_ref().map(Arrival::ended);
+                let coming = &self.coming;
+                let wait = async {
+                    match coming {
+                        Some(coming) => coming.wait().await,
+                        None => budget.wait().await,
+                    }
+                };
                 let pipeline = &mut self.pipeline;
                 let stream = &mut self.stream;
                 // A length out of bounds was found by `take_up`, before this.
-                let into = if open && room { self.receive.room().ok() } else { None };
+                let into = if room { self.receive.room().ok() } else { None };
                 let read = async {
                     match into {
                         Some(into) => stream.read_buf(into).await,
@@ -234,25 +244,30 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
                     biased;
                     (row, since, reply) = poll_fn(|cx| pipeline.poll(cx)) => Event::Reply(row, since, reply),
                     read = read => Event::Read(read),
-                    above = budget.wait(place), if open && !room => Event::Room(above),
+                    () = wait, if open && !room => Event::Room,
+                    () = over(ended) => Event::Ended,
                     () = &mut tick => Event::Tick,
                     () = stop.cancelled(), if self.stopping.is_none() => Event::Stop,
                 }
             };
             let end = match event {
-                Event::Reply(row, since, reply) => self.answer(row, since, reply).await,
+                Event::Reply(row, since, reply) => {
+                    self.rest();
+                    self.answer(row, since, reply).await
+                }
                 Event::Read(Ok(0)) => Some(End::Client),
                 Event::Read(Ok(bytes)) => {
                     self.active = Instant::now();
                     self.receive.came(bytes);
+                    if let Some(coming) = &self.coming {
+                        coming.came(bytes);
+                    }
                     self.account();
                     None
                 }
                 Event::Read(Err(error)) => Some(End::Io(error)),
-                Event::Room(above) => {
-                    self.above = above;
-                    None
-                }
+                Event::Room => None,
+                Event::Ended => Some(End::Stalled),
                 Event::Tick => {
                     tick.as_mut().reset(tokio::time::Instant::now() + TICK);
                     self.look_at_clock()
@@ -275,7 +290,7 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
             match self.receive.next_frame() {
                 Ok(Some(frame)) => {
                     self.coming = None;
-                    let charge = self.service.budget().charge(frame.len(), self.above.take());
+                    let charge = self.service.budget().charge(frame.len());
                     match begin(frame, charge, self.info, self.service) {
                         Ok(slot) => self.pipeline.slots.push_back(slot),
                         Err(close) => self.refused = Some(close),
@@ -287,13 +302,39 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
         }
     }
 
-    /// Accounts for a large frame as it grows.
+    /// Makes room to read into, if there is memory for it.
+    fn make_room(&mut self) -> bool {
+        let budget = self.service.budget();
+        let may = match self.receive.unfinished() {
+            None => budget.has_room(),
+            Some(frame) => {
+                let grows = self.receive.grows();
+                self.coming.get_or_insert_with(|| budget.arrival()).may_read(&frame, grows)
+            }
+        };
+        // A length out of bounds was found by `take_up`, before this.
+        if may && self.receive.room().is_ok() {
+            self.account();
+        }
+        may
+    }
+
+    /// Nothing is read for now, which is not the client's fault.
+    fn rest(&mut self) -> bool {
+        if let Some(coming) = &self.coming {
+            coming.rests();
+        }
+        false
+    }
+
+    /// Accounts for a frame that is coming.
     fn account(&mut self) {
-        let held = self.receive.held();
-        if held == 0 {
-            self.coming = None;
-        } else if self.coming.as_ref().is_none_or(|charge| charge.bytes() != held) {
-            self.coming = Some(self.service.budget().charge(held, None));
+        match self.receive.unfinished() {
+            None => self.coming = None,
+            Some(frame) => {
+                let budget = self.service.budget();
+                self.coming.get_or_insert_with(|| budget.arrival()).holds(&frame);
+            }
         }
     }
 
@@ -354,11 +395,16 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
             return Some(End::Stopping);
         }
         let quiet = self.active.elapsed();
-        if self.receive.within_frame() && quiet >= STALL_MAX && !self.service.budget().has_room() {
-            return Some(End::Stalled);
-        }
         let idle = self.pipeline.slots.is_empty() && quiet >= self.service.settings().connection_idle;
         idle.then_some(End::Idle)
+    }
+}
+
+/// Completes when a frame is to end; never without one.
+async fn over(ended: Option<CancellationToken>) {
+    match ended {
+        Some(ended) => ended.cancelled().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -53,14 +53,15 @@ fn topic(context: &Context, name: &str) -> Result<Arc<TopicView>, Refused> {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to change configs".to_owned()));
     }
     vpartition::check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
-    let topic = vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(|| {
-        match vpartition::not_there(name) {
-            (ResponseError::UnknownTopicOrPartition, _) => {
-                (ResponseError::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
-            }
-            own => own,
-        }
-    })?;
+    let topic =
+        vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(
+            || match vpartition::not_there(name) {
+                (ResponseError::UnknownTopicOrPartition, _) => {
+                    (ResponseError::UnknownTopicOrPartition, format!("The topic '{name}' does not exist."))
+                }
+                own => own,
+            },
+        )?;
     vpartition::check_stored(&topic, "change configs of")?;
     Ok(topic)
 }

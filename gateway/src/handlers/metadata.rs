@@ -23,6 +23,10 @@ use std::sync::Arc;
 /// Stands for "not asked for" in fields of authorised operations.
 pub(super) const OPERATIONS_UNKNOWN: i32 = i32::MIN;
 
+/// Topics that one request makes at most. Further ones are answered as unknown, and made when they are asked for again: so
+/// that a long list of names makes no more than clients go on to ask for.
+const CREATED_MAX: usize = 100;
+
 /// Describes nodes and topics.
 pub async fn handle(context: Context, request: MetadataRequest) -> Result<MetadataResponse, Close> {
     let version = context.version;
@@ -72,12 +76,13 @@ fn all_topics(context: &Context, operations: bool) -> Vec<MetadataResponseTopic>
 async fn named(context: &Context, request: &MetadataRequest, operations: bool) -> Vec<MetadataResponseTopic> {
     let may_create = context.shared.settings.auto_create_topics
         && (context.version < 4 || request.allow_auto_topic_creation);
+    let mut creates = if may_create { CREATED_MAX } else { 0 };
     let mut seen = HashSet::new();
     let mut rows = Vec::new();
     for topic in request.topics.iter().flatten() {
         // A name given twice is answered once.
         if seen.insert((topic.name.clone(), topic.topic_id)) {
-            rows.push(one(context, topic, may_create, operations).await);
+            rows.push(one(context, topic, &mut creates, operations).await);
         }
     }
     rows
@@ -86,7 +91,7 @@ async fn named(context: &Context, request: &MetadataRequest, operations: bool) -
 async fn one(
     context: &Context,
     asked: &MetadataRequestTopic,
-    may_create: bool,
+    creates: &mut usize,
     operations: bool,
 ) -> MetadataResponseTopic {
     let failed = |code: ResponseError| {
@@ -124,7 +129,7 @@ async fn one(
         return failed(ResponseError::InvalidTopicException);
     }
     // As in Kafka the topic of offsets is made when it is asked for.
-    if may_create && name.as_str() == offsets_view::NAME {
+    if *creates > 0 && name.as_str() == offsets_view::NAME {
         let made = context.shared.groups.make_topic().await;
         return match vpartition::by_name(&context.api.catalog(), name).filter(|_| made.is_ok()) {
             Some(topic) => describe(context, topic, operations),
@@ -134,12 +139,13 @@ async fn one(
     if vpartition::is_own_name(name) {
         return failed(ResponseError::InvalidTopicException);
     }
-    if !may_create || !vpartition::may_be_auto_created(name) {
+    if *creates == 0 || !vpartition::may_be_auto_created(name) {
         return failed(ResponseError::UnknownTopicOrPartition);
     }
     if !context.may_create(name) {
         return failed(ResponseError::TopicAuthorizationFailed);
     }
+    *creates -= 1;
     match create(context, name).await {
         Ok(topic) => describe(context, &topic, operations),
         Err(code) => failed(code),

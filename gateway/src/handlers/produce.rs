@@ -12,6 +12,7 @@
 //! once per transaction and partition, and from v12 adds it. Batches without a transaction ask nobody.
 
 use super::{Context, Operation, Resource};
+use crate::heavy;
 use crate::protocol::batch::{self, Refused, Rules};
 use crate::protocol::dispatch::{Answer, Close, Decoded, Reply, decode, encode};
 use crate::protocol::errors;
@@ -62,13 +63,16 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
     let transactional_id = request.transactional_id.clone();
     let catalog = context.api.catalog();
     let now_ms = now_ms();
-    let mut topics = Vec::with_capacity(request.topic_data.len());
-    for data in request.topic_data {
-        topics.push(match &refused {
+    let heavy = refused.is_none() && request.topic_data.iter().any(|data| is_heavy(&context, &catalog, data));
+    let check = || {
+        let data = request.topic_data.into_iter();
+        let checked = data.map(|data| match &refused {
             Some(why) => refuse_topic(data, why),
             None => check_topic(&context, &catalog, data, acks, now_ms),
         });
-    }
+        checked.collect::<Vec<_>>()
+    };
+    let mut topics = if heavy { heavy::run(check).await } else { check() };
     let admitted = match &transactional_id {
         Some(id) => admit(&context, id, &mut topics).await,
         None => Admitted::default(),
@@ -81,6 +85,26 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
         }
     }
     Ok(Answer::Later(Box::pin(finish(context, topics, acks, correlation, admitted))))
+}
+
+/// Whether checking the batches may take long.
+fn is_heavy(context: &Context, catalog: &Catalog, data: &TopicProduceData) -> bool {
+    let Some(view) = view_of(context, catalog, data) else { return false };
+    let rules = Rules::of(view);
+    let mut records = data.partition_data.iter().filter_map(|partition| partition.records.as_ref());
+    records.any(|records| batch::is_looked_into(records, &rules))
+}
+
+/// The topic that is meant: by id from version 13, by name before.
+fn view_of<'a>(
+    context: &Context,
+    catalog: &'a Catalog,
+    data: &TopicProduceData,
+) -> Option<&'a Arc<TopicView>> {
+    match context.version >= 13 {
+        true => vpartition::by_id(catalog, data.topic_id),
+        false => vpartition::by_name(catalog, &data.name),
+    }
 }
 
 /// What makes all partitions of a request fail alike.
@@ -198,11 +222,7 @@ fn check_topic(
     now_ms: i64,
 ) -> Topic {
     let by_id = context.version >= 13;
-    let view = if by_id {
-        vpartition::by_id(catalog, data.topic_id)
-    } else {
-        vpartition::by_name(catalog, &data.name)
-    };
+    let view = view_of(context, catalog, &data);
     let unknown = if by_id { ResponseError::UnknownTopicId } else { ResponseError::UnknownTopicOrPartition };
     let refused = |code, message: String| Refused { code, message, records: Vec::new() };
     let name: &str = view.map_or(data.name.as_str(), |view| &view.name);

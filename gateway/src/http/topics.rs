@@ -11,7 +11,8 @@ use axum::http::StatusCode;
 use hyper::body::Bytes;
 use rangeway_core::api::{Api, NewTopic, TopicView};
 use rangeway_core::config::nearest;
-use rangeway_core::config::topic::DRIVE;
+use rangeway_core::config::topic::{DRIVE, find as find_config};
+use rangeway_core::error::TopicError;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -90,6 +91,9 @@ pub async fn alter(
         change.configs.into_iter().map(|(key, value)| (key, value.map(|v| v.into_text()))).collect();
     if change.partitions.is_none() && configs.is_empty() {
         return Err(HttpError::bad_body("nothing to change: give \"partitions\" or \"configs\""));
+    }
+    for (key, _) in configs.iter().filter(|(key, _)| !topic.configs.contains_key(key)) {
+        find_config(key).map_err(|error| TopicError::InvalidConfig(error.to_string()))?;
     }
     if let Some(total) = change.partitions {
         api.create_partitions(topic.id, total, true).await?;

@@ -125,6 +125,18 @@ pub fn check(
     Ok((head, records.clone()))
 }
 
+/// Whether [`check`] decompresses or compresses these records, which may take long.
+pub fn is_looked_into(records: &[u8], rules: &Rules) -> bool {
+    let Some(head) = BatchHead::parse(records) else { return false };
+    let anew = rules.compression.is_some_and(|to| compress::codec(to) != head.codec());
+    anew || head.codec() != 0 && must_inflate(rules)
+}
+
+/// Whether a rule cannot be judged by a compressed batch's head.
+fn must_inflate(rules: &Rules) -> bool {
+    rules.keys || !rules.broker_time && rules.before_max_ms.is_some()
+}
+
 /// The batch in the codec of its topic, its records looked at on the way.
 fn compressed_anew(
     batch: &Bytes,
@@ -206,8 +218,7 @@ fn contents(batch: &Bytes, head: &BatchHead, now_ms: i64, rules: &Rules) -> Resu
         let records = batch.get(BATCH_HEAD_LEN..).unwrap_or_default();
         return walk(records, head, now_ms, rules);
     }
-    let times_need_a_look = !rules.broker_time && rules.before_max_ms.is_some();
-    if rules.keys || times_need_a_look {
+    if must_inflate(rules) {
         let most = rules.bytes_max.saturating_mul(INFLATED_BATCHES_MAX);
         let records = inflate(batch, head, most).map_err(|e| {
             refused(ResponseError::UnknownServerError, format!("the records do not decompress: {e}"))

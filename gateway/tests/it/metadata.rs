@@ -1,10 +1,11 @@
 //! Metadata, DescribeCluster, DescribeTopicPartitions.
 
-use crate::support::{BROKER, Client, run, topic_name};
+use crate::support::{BROKER, Client, run, start, topic_name};
 use kafka_protocol::messages::describe_topic_partitions_request::{Cursor, TopicRequest};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{DescribeClusterRequest, DescribeTopicPartitionsRequest, MetadataRequest};
 use kafka_protocol::protocol::StrBytes;
+use rangeway_gateway::Settings;
 
 #[test]
 fn no_topics_means_all_in_version_0_and_none_from_version_1() {
@@ -150,4 +151,16 @@ fn partitions_are_described_in_pages() {
             .with_response_partition_limit(2000);
         assert_eq!(c.call(0, request).await.topics[0].error_code, 3);
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_request_makes_so_many_topics_and_no_more() {
+    let broker = start(Settings::default()).await;
+    let mut c = Client::to(&broker).await;
+    let names: Vec<String> = (0..130).map(|n| format!("auto-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let codes: Vec<i16> = c.metadata(3, &names).await.topics.iter().map(|row| row.error_code).collect();
+    assert_eq!((codes[..100].to_vec(), codes[100..].to_vec()), (vec![0; 100], vec![3; 30]));
+    let codes: Vec<i16> = c.metadata(3, &names).await.topics.iter().map(|row| row.error_code).collect();
+    assert_eq!(codes, [0; 130]);
 }

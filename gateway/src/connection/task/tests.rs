@@ -182,7 +182,7 @@ async fn dribbled_bytes_make_a_request() {
 }
 
 #[tokio::test]
-async fn half_a_frame_holds_what_came_and_others_go_on_while_memory_is_short() {
+async fn half_frames_hold_what_came_and_others_go_on_beside_them() {
     let settings = Settings { request_memory_bytes: 512 << 10, ..Settings::default() };
     let (address, service, _stop) = start_with(settings).await;
     let mut halves = Vec::new();
@@ -199,13 +199,13 @@ async fn half_a_frame_holds_what_came_and_others_go_on_while_memory_is_short() {
         }
         halves.push(stream);
     }
-    // One of them may be above the limit, by what it sent.
+    // One of them may be above its limit, by what it sent.
     let held = service.metrics.request_bytes.load(Relaxed);
     assert!(held <= (512 << 10) + (8 << 20), "{held} bytes");
     let mut other = TcpStream::connect(address).await.unwrap();
     other.write_all(&request(0, 5, None)).await.unwrap();
-    drop(halves);
     assert_eq!(response(&mut other).await.unwrap().get_i32(), 5);
+    drop(halves);
 }
 
 #[tokio::test]
