@@ -153,7 +153,7 @@ async fn kept_from(node: &Node, internal: bool) -> i64 {
     append(node, id, vec![batch(0, 1, None, 100, "old"), batch(0, 1, None, 100, "older")]).await;
     let topic = node.inner.topic(id).expect("there");
     for range in topic.ranges().iter() {
-        node.inner.roll(&topic, range).await;
+        node.inner.roll(&topic, range).await.expect("rolled");
     }
     append(node, id, vec![batch(0, 1, None, 100, "last")]).await;
     for _ in 0..3 {
