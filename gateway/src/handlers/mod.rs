@@ -103,7 +103,7 @@ impl Context {
     /// Whether the principal may write with an idempotent producer at all: to some topic, or by a right of its own (KIP-679).
     pub fn may_be_idempotent(&self) -> bool {
         self.authorize(Operation::IdempotentWrite, Resource::Cluster)
-            || self.judged(|rules, asked| access::may_write_some_topic(rules, asked))
+            || self.judged(access::may_write_some_topic)
     }
 
     fn judged(&self, judge: impl FnOnce(&BTreeSet<Acl>, &Asked<'_>) -> bool) -> bool {
