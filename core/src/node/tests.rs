@@ -289,7 +289,10 @@ async fn an_emptied_disk_of_a_quorum_costs_nothing_acknowledged() {
     // The first directory also holds the control state; one of the others is lost with all it has.
     std::fs::remove_dir_all(paths[2]).expect("removed");
     std::fs::create_dir(paths[2]).expect("made again");
-    let node = Node::start(options(&paths, &[])).await.expect("starts with an emptied disk");
+    let refused = Node::start(options(&paths, &[])).await.err().map(|error| error.to_string());
+    assert!(refused.as_ref().is_some_and(|why| why.contains("--accept-new-disks")), "{refused:?}");
+    let accepting = NodeOptions { accept_new_disks: true, ..options(&paths, &[]) };
+    let node = Node::start(accepting).await.expect("starts with an emptied disk");
     assert_eq!(read_all(&node, id, 0, 0).await, before);
     let outcome = append(&node, id, vec![batch(0, 1, None, 0, "more")]).await;
     assert_eq!(base(&outcome[0]), 50);
