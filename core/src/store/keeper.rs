@@ -269,7 +269,8 @@ impl Keeper {
         }
         // What is beyond an extent without directory has neighbours that are not in the list.
         rest.retain(|(_, e)| e.number < open_from);
-        self.plan(rest);
+        self.plan(&rest);
+        drop(rest);
         self.reuse()
     }
 
@@ -297,7 +298,7 @@ impl Keeper {
     }
 
     /// Sends the flusher its next work, if there is any.
-    fn plan(&mut self, all: Vec<(Life, Arc<Extent>)>) {
+    fn plan(&mut self, all: &[(Life, Arc<Extent>)]) {
         if self.busy || self.halted || self.rest_until.is_some() || self.inner.is_dead() {
             return;
         }
@@ -309,9 +310,18 @@ impl Keeper {
             len: e.len,
             entries: e.directory.get().map_or(0, |d| u64::from(d.entries)),
         };
-        let candidates: Vec<Candidate> = all.iter().map(candidate).collect();
-        let Some(Choice { range, urgency }) = choose(&candidates, self.inner.journal_bytes) else { return };
-        let sources = all.into_iter().map(|(_, e)| e).skip(range.start).take(range.len()).collect();
+        // A chunk must not come to cover what is missing: brought back, it would be taken for recycled.
+        let absent = self.inner.extents.lock().absent.clone();
+        let holes: Vec<u64> = absent.extents.iter().chain(&absent.chunks).map(|held| held.covers.1).collect();
+        let apart = |a: u64, b: u64| holes.iter().any(|hole| a < *hole && *hole < b);
+        let chosen = all.chunk_by(|a, b| !apart(a.1.number, b.1.number)).find_map(|group| {
+            let candidates: Vec<Candidate> = group.iter().map(candidate).collect();
+            let Choice { range, urgency } = choose(&candidates, self.inner.journal_bytes)?;
+            let sources: Vec<Arc<Extent>> =
+                group.iter().map(|(_, e)| e.clone()).skip(range.start).take(range.len()).collect();
+            Some((sources, urgency))
+        });
+        let Some((sources, urgency)) = chosen else { return };
         let sequence = {
             let mut extents = self.inner.extents.lock();
             extents.next_chunk += 1;
