@@ -41,7 +41,8 @@ fn files(dir: &Path, kind: &str, extension: &str) -> Vec<PathBuf> {
 fn extents(dir: &Path) -> Vec<(u64, PathBuf)> {
     let held = |path: PathBuf| {
         let mut block = [0; crate::store::format::BLOCK];
-        crate::store::recovery::read_up_to(&std::fs::File::open(&path).unwrap(), &mut block, 0).unwrap();
+        // A running store may delete it meanwhile.
+        crate::store::recovery::read_up_to(&std::fs::File::open(&path).ok()?, &mut block, 0).ok()?;
         match crate::store::format::ExtentHeader::read(&block) {
             crate::store::format::HeaderBlock::Live { header, .. } => Some((header.number, path)),
             _ => None,
