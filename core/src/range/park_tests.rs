@@ -203,8 +203,11 @@ impl World {
         *fate = Fate::Refused;
         match parked.sequenced {
             Some(s) => {
-                let refused = self.refused.entry((parked.at.partition, s.producer)).or_default();
-                refused.insert(s.sequence);
+                let key = (parked.at.partition, s.producer);
+                // Sent again while the first waited, which was issued since: nothing of it is outstanding.
+                if self.issued.get(&key).is_none_or(|last| *last < s.sequence) {
+                    self.refused.entry(key).or_default().insert(s.sequence);
+                }
             }
             None => self.ended = true,
         }
