@@ -26,7 +26,8 @@ pub(crate) struct Held {
     pub(crate) covers: (u64, u64),
     /// Number in the file's name.
     pub(crate) file: u64,
-    /// Where it was found missing: loglets below may have had their only entries in it; before, 0.
+    /// Where it was found missing, or was and is back without a directory: loglets below may have had their only entries in it;
+    /// before, 0.
     pub(crate) below: LogletId,
 }
 
@@ -54,7 +55,11 @@ impl Inventory {
     pub(crate) fn of(extents: &Extents, without: &[u64]) -> Inventory {
         let stays = |e: &&std::sync::Arc<Extent>| !without.contains(&e.key);
         let mut all = extents.absent.clone();
-        all.extents.extend(extents.live.values().filter(stays).map(|e| Held::of(e)));
+        all.extents.extend(extents.live.values().filter(stays).map(|e| {
+            // What was brought back is known as such until a directory says what it holds.
+            let below = extents.returned.get(&e.number).filter(|_| e.directory.get().is_none());
+            Held { below: below.copied().unwrap_or(LogletId(0)), ..Held::of(e) }
+        }));
         all.chunks.extend(extents.chunks.values().filter(stays).map(|e| Held::of(e)));
         all.extents.sort_by_key(|held| held.covers);
         all.chunks.sort_by_key(|held| held.file);

@@ -162,6 +162,8 @@ pub(crate) struct Extents {
     pub(crate) next_file: u64,
     /// What the inventory named and the start did not find.
     pub(crate) absent: Inventory,
+    /// Extents that were missing at an earlier start and are back, as [`inventory::Held::below`] says.
+    pub(crate) returned: BTreeMap<u64, LogletId>,
 }
 
 /// What the journal thread, the drives and the store share.

@@ -150,12 +150,21 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
     for (at, this) in live.iter().enumerate() {
         let next = live.get(at + 1).map(|next| next.header.first_group);
         let chunk = r.chunks.iter().filter(|(n, _)| *n > this.header.number).map(|(_, group)| *group).min();
-        let bound = next.into_iter().chain(chunk).min();
+        let returned = inner.extents.lock().returned.contains_key(&this.header.number);
+        // Groups that were written while it was missing took numbers of its own: they bound nothing in it.
+        let bound = next.into_iter().chain(chunk).min().filter(|_| !returned);
         if let Some(end) = r.use_directory(this) {
             (next_group, last) = (end, None);
             continue;
         }
-        let found = r.scan(this, bound)?;
+        let mut found = r.scan(this, bound)?;
+        if returned
+            && at + 1 < live.len()
+            && let Some(group) = found.last.take()
+        {
+            // It is not the newest: nothing is written behind it, its last group counts where it stands.
+            r.keep_last(&group, &this.extent);
+        }
         next_group = found.next_group;
         // A last group that nothing proves is written again: what stands here ends before it.
         let (end_group, data_end) =
@@ -423,6 +432,8 @@ impl Recovery<'_> {
                 |sequence| self.seen_chunks.contains(&sequence),
                 &covered,
             );
+            let back = named.extents.iter().filter(|held| held.below.0 > 0 && there.contains(&held.covers.1));
+            let back = back.map(|held| (held.covers.1, held.below)).collect();
             let files = absent.extents.iter().map(|held| (held, extent::path(&dir, held.file), "extent"));
             let files =
                 files.chain(absent.chunks.iter().map(|held| (held, chunk::path(&dir, held.file), "chunk")));
@@ -439,7 +450,9 @@ impl Recovery<'_> {
                 self.lost_extents.push((covers, format!("{}: {what}", path.display())));
                 self.damage(&path, what);
             }
-            self.inner.extents.lock().absent = absent;
+            let mut extents = self.inner.extents.lock();
+            extents.absent = absent;
+            extents.returned = back;
         }
         self.inner.extents.lock().absent.chunks.extend(self.lost_chunks.iter().copied());
         let mut extents = self.inner.extents.lock();

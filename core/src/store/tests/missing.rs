@@ -206,6 +206,41 @@ fn a_file_that_is_brought_back_is_used_again() {
 }
 
 #[test]
+fn an_extent_that_is_brought_back_after_others_were_written_is_read_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let newest = extents(dir.path()).pop().unwrap().1;
+    let kept = dir.path().join("kept");
+    std::fs::rename(&newest, &kept).unwrap();
+    runtime().block_on(async {
+        for start in 0..2 {
+            let (store, report) = DiskStore::open(small(dir.path())).unwrap();
+            assert_ne!(report.damage, vec![], "start {start}");
+            store.used_before(LogletId(10));
+            for a in 0..50 {
+                let new = leaf(20 + start);
+                write(&*store.drive(new), a, vec![data(new, a, 0, a as i64, 900)]).await.unwrap();
+            }
+            store.close().await.unwrap();
+        }
+        std::fs::rename(&kept, &newest).unwrap();
+        for start in 0..3 {
+            let (store, report) = DiskStore::open(small(dir.path())).unwrap();
+            assert_eq!(report.damage, vec![], "start {start} with it");
+            store.used_before(LogletId(30));
+            for (l, count) in [(1, ENTRIES), (2, ENTRIES), (3, 1), (20, 50), (21, 50)] {
+                for a in 0..count {
+                    let read = store.drive(leaf(l)).read(Address(a)).await;
+                    assert!(matches!(read, Ok(Read::Value(_))), "start {start}: {a} of {l}: {read:?}");
+                }
+            }
+            // As a kill leaves it, at times before there is a directory.
+            drop(store);
+        }
+    });
+}
+
+#[test]
 fn what_was_missing_is_forgotten_once_all_it_may_have_held_is_deleted() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
