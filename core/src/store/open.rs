@@ -456,6 +456,15 @@ impl Recovery<'_> {
         }
         self.inner.extents.lock().absent.chunks.extend(self.lost_chunks.iter().copied());
         let mut extents = self.inner.extents.lock();
+        // Its name stays free for a file that is brought back.
+        let names = |all: &[Held]| all.iter().map(|held| held.file.saturating_add(1)).max().unwrap_or(0);
+        extents.next_file = extents.next_file.max(names(&extents.absent.extents));
+        extents.next_chunk = extents.next_chunk.max(names(&extents.absent.chunks));
+        // One that lost its header is not taken for one that holds nothing.
+        let lost_files: HashSet<u64> = extents.absent.extents.iter().map(|held| held.file).collect();
+        extents
+            .spares
+            .retain(|s| !extent::file_number(&s.path).is_some_and(|file| lost_files.contains(&file)));
         let highest = self.lost_extents.iter().map(|((_, last), _)| *last).filter(|last| *last != u64::MAX);
         extents.next_number = highest.map(|last| last + 1).fold(extents.next_number, u64::max);
         drop(extents);

@@ -223,6 +223,7 @@ fn an_extent_that_is_brought_back_after_others_were_written_is_read_whole() {
             }
             store.close().await.unwrap();
         }
+        assert!(!newest.exists(), "its name is nobody else's");
         std::fs::rename(&kept, &newest).unwrap();
         for start in 0..3 {
             let (store, report) = DiskStore::open(small(dir.path())).unwrap();
