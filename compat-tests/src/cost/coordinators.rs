@@ -14,8 +14,8 @@ use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
-    AddPartitionsToTxnRequest, EndTxnRequest, GroupId, InitProducerIdRequest, OffsetCommitRequest,
-    ProducerId, TransactionalId,
+    AddPartitionsToTxnRequest, EndTxnRequest, FindCoordinatorRequest, GroupId, InitProducerIdRequest,
+    OffsetCommitRequest, ProducerId, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::records::{Record, TimestampType};
@@ -28,6 +28,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const TOPIC: &str = "costs";
 const VALUE_BYTES: usize = 100;
 const COMMIT_VERSION: i16 = 8;
+/// The last one with one key.
+const FIND_COORDINATOR_VERSION: i16 = 3;
+/// Kinds of coordinators (`FindCoordinator`).
+const GROUP: i8 = 0;
+const TRANSACTION: i8 = 1;
 /// Asked again after: the coordinator loads, is elsewhere, or still writes the markers of the transaction before.
 const RETRIABLE: [i16; 5] = [3, 14, 15, 16, 51];
 /// Kernel ticks per second in `/proc/PID/stat` (`USER_HZ`, the same on every Linux that runs here).
@@ -164,10 +169,26 @@ impl Worker {
         let connection = Connection::open(broker.address(), PATIENCE)?;
         let mut worker = Self { connection, work, partitions, name, producer: (-1, -1), sequence: 0 };
         match work {
-            Work::Commits => worker.commit(0)?,
-            Work::Asked | Work::Written => worker.begin()?,
+            Work::Commits => {
+                worker.find_coordinator(GROUP)?;
+                worker.commit(0)?;
+            }
+            Work::Asked | Work::Written => {
+                worker.find_coordinator(TRANSACTION)?;
+                worker.begin()?;
+            }
         }
         Ok(worker)
+    }
+
+    /// The reference makes its internal topics when somebody looks for a coordinator, and not before.
+    fn find_coordinator(&mut self, key_type: i8) -> Result<()> {
+        let request =
+            FindCoordinatorRequest::default().with_key(wire::text(&self.name)).with_key_type(key_type);
+        self.asked("FindCoordinator", |connection| {
+            let response = connection.call(&request, FIND_COORDINATOR_VERSION)?;
+            Ok((response.error_code, ()))
+        })
     }
 
     /// One after another until then; answers how many.

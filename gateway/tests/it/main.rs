@@ -25,4 +25,5 @@ mod reserved;
 mod reshard;
 mod support;
 mod transactions;
+mod verify;
 mod versions;
