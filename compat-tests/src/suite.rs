@@ -2,14 +2,16 @@
 //!
 //! The program is given the bootstrap address as its last argument and speaks lines on stdout: `ok NAME`,
 //! `FAIL NAME: why`, and `RESTART`, upon which the broker is restarted and one line written to the program's stdin. Other
-//! lines are for people. `expected.list` in the client's folder names the lines that must be ok; it is written from
+//! lines are for people. A line whose name ends with `-over-broker-restart` or `-after-broker-restart` needs a `RESTART` of its own. `expected.list` in the client's folder names the lines that must be ok; it is written from
 //! the reference broker's result and works as a ratchet: a line more is a failure too, until it is listed.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,20 +47,27 @@ impl Report {
         }
     }
 
+    /// Reads what `to_string` wrote, or all that a program said.
+    pub fn parse(lines: &str) -> Self {
+        let mut report = Self::default();
+        lines.lines().for_each(|line| report.line(line));
+        report
+    }
+
+    /// What went wrong with the line of that name, if it failed.
+    pub fn failure(&self, name: &str) -> Option<&str> {
+        self.failed.iter().find(|failure| failure.split([':', ' ']).next() == Some(name)).map(String::as_str)
+    }
+
     /// Errors: every line that failed, was expected and is missing, or passed without being expected.
     pub fn compare(&self, expected: &str) -> Result<()> {
-        let expected: BTreeSet<&str> = expected
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .collect();
+        let expected = expected_lines(expected);
         let passed: BTreeSet<&str> = self.passed.iter().map(String::as_str).collect();
         let mut wrong: Vec<String> = self.failed.iter().map(|failure| format!("FAIL {failure}")).collect();
-        let failed = |name: &str| self.failed.iter().any(|f| f.split([':', ' ']).next() == Some(name));
         wrong.extend(
             expected
                 .difference(&passed)
-                .filter(|name| !failed(name))
+                .filter(|name| self.failure(name).is_none())
                 .map(|name| format!("never came to {name}")),
         );
         wrong.extend(
@@ -69,15 +78,41 @@ impl Report {
     }
 }
 
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.passed.iter().try_for_each(|name| writeln!(f, "ok {name}"))?;
+        self.failed.iter().try_for_each(|failure| writeln!(f, "FAIL {}", failure.replace('\n', " ")))
+    }
+}
+
+/// Names in an `expected.list`, without comments.
+pub fn expected_lines(list: &str) -> BTreeSet<&str> {
+    list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+}
+
 /// Folder of a client's program, pin and expectations.
 pub fn folder(client: &str) -> PathBuf {
     source().join("clients").join(client)
 }
 
-/// Checks a report against the client's `expected.list`, or writes that list when `RANGEWAY_COMPAT_RECORD` is set.
+/// Starts a broker for suites: it looks often for what is to be compacted.
+pub fn broker(kind: Kind) -> Result<Broker> {
+    let often = match kind {
+        Kind::Rangeway => ("cleaner.backoff.ms", "500ms"),
+        Kind::Reference => ("log.cleaner.backoff.ms", "500"),
+    };
+    Broker::start_for_suites(kind, &[often])
+}
+
+/// Checks a report against the client's `expected.list`, or writes that list when `RANGEWAY_COMPAT_RECORD` is set. Where
+/// `RANGEWAY_COMPAT_RESULTS` names a folder the report is kept there, for the page that shows both brokers side by side.
 ///
 /// Only the reference broker's result is ever written.
 pub fn settle(client: &str, kind: Kind, report: &Report) -> Result<()> {
+    if let Some(results) = std::env::var_os("RANGEWAY_COMPAT_RESULTS").filter(|folder| !folder.is_empty()) {
+        let path = PathBuf::from(results).join(client);
+        fs::write(&path, report.to_string()).with_context(|| format!("writing {}", path.display()))?;
+    }
     let path = folder(client).join("expected.list");
     if std::env::var_os("RANGEWAY_COMPAT_RECORD").is_some() {
         ensure!(kind == Kind::Reference, "expectations are recorded from the reference broker only");
@@ -108,6 +143,17 @@ pub fn run_amid_reshards(client: &str, program: Command, pause_ms: u64) -> Resul
     })
 }
 
+/// Builds the Go program in the client's folder from the modules that are there already.
+pub fn build_go(client: &str, program: &Path) -> Result<()> {
+    let mut build = Command::new("go");
+    build
+        .args(["build".as_ref(), "-o".as_ref(), program.as_os_str(), ".".as_ref()])
+        .current_dir(folder(client));
+    let done = build.env("GOFLAGS", "-mod=readonly").stdin(Stdio::null()).output().context("running go")?;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
 /// `within` is given the HTTP door of the broker, and runs what it is given once.
 fn run_within(
     client: &str,
@@ -115,7 +161,7 @@ fn run_within(
     within: impl FnOnce(SocketAddr, &mut dyn FnMut() -> Result<Report>) -> Result<Report>,
 ) -> Result<()> {
     let kind = Kind::from_env();
-    let mut broker = Broker::start(kind, &[])?;
+    let mut broker = broker(kind)?;
     program.arg(broker.address().to_string());
     program.current_dir(folder(client));
     let http = broker.http_address();
@@ -162,14 +208,18 @@ fn converse(program: &mut Command, broker: &mut Broker) -> Result<Report> {
         }
     });
     let mut report = Report::default();
+    let mut restarted = false;
     for line in output.lines() {
         let line = line?;
         println!("{line}");
-        report.line(&line);
         if line == "RESTART" {
             broker.stop()?;
             broker.restart()?;
             writeln!(input, "RESTARTED")?;
+            restarted = true;
+        } else if line.starts_with("ok ") || line.starts_with("FAIL ") {
+            report.line(&proven(&line, restarted));
+            restarted = false;
         }
     }
     let status = child.wait()?;
@@ -181,6 +231,16 @@ fn converse(program: &mut Command, broker: &mut Broker) -> Result<Report> {
         report.failed.push(format!("program: ended with {status}"));
     }
     Ok(report)
+}
+
+/// A line about a restart proves nothing when the broker was not restarted since the line before it.
+fn proven(line: &str, restarted: bool) -> Cow<'_, str> {
+    let name = line.strip_prefix("ok ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let about = ["-over-broker-restart", "-after-broker-restart"].iter().any(|end| name.ends_with(end));
+    if about && !restarted {
+        return format!("FAIL {name}: the broker was not restarted").into();
+    }
+    line.into()
 }
 
 /// A client's program, killed when the suite ends before it does, as when the broker did not come back.
@@ -207,6 +267,17 @@ mod tests {
         let mut report = Report::default();
         lines.iter().for_each(|line| report.line(line));
         report
+    }
+
+    #[test]
+    fn a_line_about_a_restart_fails_without_one() {
+        for line in ["ok exactly-once-over-broker-restart 3.1s", "ok group-rest-after-broker-restart"] {
+            assert_eq!(proven(line, true), line);
+            assert!(proven(line, false).starts_with("FAIL "), "{line}");
+        }
+        for line in ["ok records-survive-broker-restart 1.0s", "ok admin", "FAIL x-over-broker-restart: y"] {
+            assert_eq!(proven(line, false), line);
+        }
     }
 
     #[test]

@@ -6,10 +6,14 @@ import threading
 import time
 import uuid
 
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka import (Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, ConsumerGroupType, KafkaError,
+                             KafkaException, Producer, TopicPartition)
+from confluent_kafka.admin import (AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic,
+                                   OffsetSpec, ResourceType)
 
-from suite_common import (CODECS, RECORDS, big_value, finish, records, restart_broker, same, step, together)
+import transactions
+from suite_common import (CODECS, COMPACTED, RECORDS, big_value, compacted, finish, records, restart_broker, same, step,
+                          superseded, together)
 
 BOOTSTRAP = sys.argv[-1]
 BASE = {"bootstrap.servers": BOOTSTRAP, "socket.timeout.ms": 20000}
@@ -26,8 +30,12 @@ def results(futures):
     return [future.result(30) for future in futures.values()]
 
 
-def create(name, partitions):
-    results(ADMIN.create_topics([NewTopic(topic(name), partitions, 1)]))
+def create(name, partitions, configs=None):
+    results(ADMIN.create_topics([NewTopic(topic(name), partitions, 1, config=configs or {})]))
+    end = time.time() + PATIENCE_S
+    while len(ADMIN.list_topics(topic(name), timeout=20).topics[topic(name)].partitions) != partitions:
+        same(time.time() < end, True, "the broker knows the topic within the time limit")
+        time.sleep(0.05)
 
 
 def produce(name, rows, partition=0, **config):
@@ -163,6 +171,17 @@ QUICK = {"session.timeout.ms": 10000, "heartbeat.interval.ms": 500}
 COOPERATIVE = {**QUICK, "partition.assignment.strategy": "cooperative-sticky"}
 
 
+def seek_to_start(reader, at, end):
+    """A partition that was given a moment ago may not be fetched yet; till then it cannot be sought in."""
+    while True:
+        try:
+            return reader.seek(at)
+        except KafkaException:
+            if time.time() > end:
+                raise
+            time.sleep(0.1)
+
+
 def group_shared(topic_name, configs):
     """Two members share a topic, each reads its half."""
     everything = fill(topic_name, 4, 100)
@@ -184,7 +203,7 @@ def group_shared(topic_name, configs):
             if time.time() > end:
                 raise AssertionError(f"the members never shared: {assigned}")
         for partition in assigned[name]:
-            reader.seek(TopicPartition(topic(topic_name), partition, 0))
+            seek_to_start(reader, TopicPartition(topic(topic_name), partition, 0), end)
         got[name] = [m.value() for m in take(reader, 100 * len(assigned[name]))]
         # Who leaves early gives its partitions to the one that still reads.
         both_read.wait(PATIENCE_S)
@@ -243,6 +262,139 @@ def new_group_is_described():
     reader.close()
 
 
+def everything(name, isolation):
+    """All records of a topic's first partition that a reader of that isolation gets up to its end."""
+    reader = consumer(**{"isolation.level": isolation, "enable.partition.eof": True})
+    reader.assign([TopicPartition(topic(name), 0, 0)])
+    got, end = [], time.time() + PATIENCE_S
+    while time.time() < end:
+        message = reader.poll(1.0)
+        if message is None:
+            continue
+        if message.error() is None:
+            got.append(message)
+        elif message.error().code() == KafkaError._PARTITION_EOF:
+            reader.close()
+            return got
+        else:
+            raise AssertionError(str(message.error()))
+    raise AssertionError("no end within the time limit")
+
+
+def idempotent():
+    """Records that are on their way while the broker restarts are there once, in their order."""
+    create("idempotent", 1)
+    offsets, errors = [], []
+    producer = Producer({**BASE, "enable.idempotence": True, "linger.ms": 5})
+    restart = threading.Thread(target=restart_broker)
+    for i in range(300):
+        producer.produce(topic("idempotent"), value=b"%d" % i, partition=0,
+                         on_delivery=lambda error, message: errors.append(error) if error else offsets.append(message.offset()))
+        if i == 100:
+            restart.start()
+        producer.poll(0.01)
+    same(producer.flush(PATIENCE_S), 0, "messages left after flush")
+    restart.join()
+    same((errors, offsets), ([], list(range(300))), "errors and acknowledged offsets")
+    same([m.value() for m in everything("idempotent", "read_uncommitted")], [b"%d" % i for i in range(300)], "values")
+
+
+class Transactional:
+    def __init__(self, name):
+        self.producer = Producer({**BASE, "transactional.id": topic(name), "transaction.timeout.ms": 30_000, "linger.ms": 5,
+                                  "metadata.recovery.strategy": "none"})
+        self.producer.init_transactions(PATIENCE_S)
+        self.begin = self.producer.begin_transaction
+        self.flush = lambda: same(self.producer.flush(PATIENCE_S), 0, "messages left after flush")
+        self.commit = lambda: self.producer.commit_transaction(PATIENCE_S)
+        self.abort = lambda: self.producer.abort_transaction(PATIENCE_S)
+
+    def send(self, name, value):
+        self.producer.produce(topic(name), value=value, partition=0)
+
+    def offsets(self, reader):
+        at = reader.reader.position(reader.reader.assignment())
+        self.producer.send_offsets_to_transaction(at, reader.reader.consumer_group_metadata(), PATIENCE_S)
+
+    def abandon(self):
+        self.producer = None
+
+
+class Reader:
+    def __init__(self, group, name):
+        self.reader = consumer(f"{group}-{RUN}", **QUICK, **{"isolation.level": "read_committed"})
+        self.reader.subscribe([topic(name)])
+
+    def some(self):
+        end = time.time() + PATIENCE_S
+        while time.time() < end:
+            messages = self.reader.consume(40, 0.5)
+            for message in messages:
+                same(message.error(), None, "error of a reader")
+            if messages:
+                return [message.value() for message in messages]
+        raise AssertionError("no message within the time limit")
+
+    def close(self):
+        self.reader.close()
+
+
+class Driver:
+    create, fill = staticmethod(create), staticmethod(fill)
+    producer, reader, fenced = Transactional, Reader, KafkaException
+    everything = staticmethod(lambda name, isolation: [m.value() for m in everything(name, isolation)])
+
+
+def admin_configs():
+    create("configs", 1, {"retention.ms": "3600000"})
+
+    def is_now(name, wanted):
+        same(results(ADMIN.describe_configs([ConfigResource(ResourceType.TOPIC, topic("configs"))]))[0][name].value, wanted, name)
+
+    is_now("retention.ms", "3600000")
+    is_now("cleanup.policy", "delete")
+    change = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
+    results(ADMIN.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic("configs"), incremental_configs=[change])]))
+    until(lambda: results(ADMIN.describe_configs([ConfigResource(ResourceType.TOPIC, topic("configs"))]))[0]["max.message.bytes"].value
+          == "2000000", "the altered config")
+    is_now("retention.ms", "3600000")
+
+
+def admin_groups():
+    group = f"g-admin-{RUN}"
+    fill("groups", 1, 10)
+    describe = lambda: ADMIN.describe_consumer_groups([group])[group].result(30)
+    reader = consumer(group, **QUICK)
+    reader.subscribe([topic("groups")])
+    take(reader, 10)
+    reader.commit(asynchronous=False)
+    same((describe().state, len(describe().members)), (ConsumerGroupState.STABLE, 1), "state and members")
+    reader.close()
+    same((describe().state, len(describe().members)), (ConsumerGroupState.EMPTY, 0), "state and members afterwards")
+    listed = lambda: group in [g.group_id for g in ADMIN.list_consumer_groups().result(30).valid]
+    same(listed(), True, "the group in the list")
+
+    def offset():
+        return results(ADMIN.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]))[0].topic_partitions[0].offset
+
+    same(offset(), 10, "committed offset")
+    at = [TopicPartition(topic("groups"), 0, 3)]
+    results(ADMIN.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, at)]))
+    same(offset(), 3, "altered offset")
+    results(ADMIN.delete_consumer_groups([group]))
+    same(listed(), False, "the deleted group in the list")
+
+
+def compaction_begins():
+    create("compacted", 1, COMPACTED)
+    produce("compacted", [(key, value, [], 0) for key, value in superseded()])
+
+
+def compaction():
+    compacted(lambda: [(m.offset(), m.key(), m.value()) for m in everything("compacted", "read_uncommitted")],
+              lambda: produce("compacted", [(b"roll", b"", [], 0)]))
+
+
 def admin_round():
     client = ADMIN
     create("admin", 2)
@@ -266,6 +418,7 @@ def admin_round():
     results(client.delete_topics([topic("admin")]))
 
 
+compaction_begins()
 for codec_name in CODECS:
     create(codec_name, 1)
     step(f"produce-consume-{codec_name}", lambda: codec(codec_name))
@@ -283,6 +436,14 @@ step("new-group-rest-after-broker-restart", lambda: group_rest("new-broker", res
 step("new-group-of-two-shares", lambda: group_shared("new-shared", [NEW, NEW]))
 step("new-group-by-pattern", new_group_by_pattern)
 step("new-group-is-described", new_group_is_described)
+step("idempotent-over-broker-restart", idempotent)
+step("transactions-commit-and-abort", lambda: transactions.commit_and_abort(Driver))
+step("transactions-fence-the-producer-before", lambda: transactions.fence(Driver))
+step("consume-transform-produce-exactly-once", lambda: transactions.exactly_once(Driver, "once", lambda: None))
+step("exactly-once-over-broker-restart", lambda: transactions.exactly_once(Driver, "again", restart_broker))
 step("records-survive-broker-restart", codec_again)
 step("admin", admin_round)
+step("admin-configs", admin_configs)
+step("admin-groups", admin_groups)
+step("compaction-keeps-the-newest", compaction)
 finish()

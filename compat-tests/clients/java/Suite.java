@@ -15,6 +15,7 @@ import java.util.TreeSet;
 import java.util.UUID;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -82,6 +83,7 @@ public final class Suite {
     }
 
     private void run() throws Exception {
+        compactionBegins();
         for (String codec : CODECS) {
             create(codec, 1);
             line("produce-consume-" + codec, () -> codec(codec));
@@ -102,6 +104,7 @@ public final class Suite {
         line("new-group-by-pattern", this::newGroupByPattern);
         line("new-group-is-described", this::newGroupIsDescribed);
         line("group-configs", this::groupConfigs);
+        line("idempotent-over-broker-restart", this::idempotent);
         line("transactions-commit-and-abort", this::transactions);
         line("transactions-fence-the-producer-before", this::fenced);
         line("consume-transform-produce-exactly-once", () -> exactlyOnce("once", () -> {}));
@@ -114,6 +117,7 @@ public final class Suite {
             }
         });
         line("admin", this::adminRound);
+        line("compaction-keeps-the-newest", this::compacted);
     }
 
     private void line(String name, Work work) {
@@ -320,6 +324,8 @@ public final class Suite {
         properties.put("enable.auto.commit", false);
         properties.put("isolation.level", isolation);
         properties.put("max.poll.records", 20);
+        // A member whose broker is away does not leave; the next one waits for the end of its session.
+        properties.put("session.timeout.ms", 10_000);
         if (group != null) {
             properties.put("group.id", group);
         }
@@ -328,6 +334,10 @@ public final class Suite {
 
     /** Values of a topic's first partition up to its end, as a reader of that isolation sees them. */
     private List<String> all(String name, String isolation) {
+        return values(records(name, isolation));
+    }
+
+    private List<ConsumerRecord<byte[], byte[]>> records(String name, String isolation) {
         List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
         try (var consumer = consumer(null, isolation)) {
             var partition = new TopicPartition(topic(name), 0);
@@ -342,7 +352,65 @@ public final class Suite {
                 }
             }
         }
-        return values(got);
+        return got;
+    }
+
+    /** Records that are on their way while the broker restarts are there once, in their order. */
+    private void idempotent() throws Exception {
+        create("idempotent", 1);
+        var properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        var restart = new FutureTask<Void>(() -> {
+            restartBroker();
+            return null;
+        });
+        try (var producer = new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (int n = 0; n < 300; n++) {
+                sent.add(producer.send(new ProducerRecord<>(topic("idempotent"), 0, null, ("" + n).getBytes())));
+                if (n == 100) {
+                    new Thread(restart).start();
+                }
+                Thread.sleep(10);
+            }
+            for (int n = 0; n < 300; n++) {
+                same(sent.get(n).get().offset(), (long) n, "acknowledged offset");
+            }
+        }
+        restart.get();
+        same(all("idempotent", "read_uncommitted"), IntStream.range(0, 300).mapToObj(n -> "" + n).toList(), "values");
+    }
+
+    private static final int KEYS = 10;
+
+    /** Of each of ten keys thirty records; the newest of one key is a tombstone. */
+    private static List<Sent> superseded() {
+        return IntStream.range(0, 30 * KEYS).mapToObj(n -> new Sent(("k" + n % KEYS).getBytes(),
+                n == 30 * KEYS - 4 ? null : ("value " + n).getBytes(), List.of(), System.currentTimeMillis())).toList();
+    }
+
+    private void compactionBegins() throws Exception {
+        var configs = Map.of("cleanup.policy", "compact", "segment.ms", "500", "min.cleanable.dirty.ratio", "0.01");
+        admin.createTopics(List.of(new NewTopic(topic("compacted"), 1, (short) 1).configs(configs))).all().get();
+        produce("compacted", 0, superseded(), Map.of());
+    }
+
+    /** Only the newest record of each key is left in the end, where it was. */
+    private void compacted() throws Exception {
+        var newest = superseded().subList(29 * KEYS, 30 * KEYS);
+        until(() -> {
+            Thread.sleep(600);
+            // With it the segment before closes.
+            produce("compacted", 0, List.of(new Sent("roll".getBytes(), new byte[0], List.of(), System.currentTimeMillis())), Map.of());
+            var left = records("compacted", "read_uncommitted").stream().filter(r -> !new String(r.key()).equals("roll")).toList();
+            for (int n = 0; n < KEYS; n++) {
+                var record = left.get(left.size() - KEYS + n);
+                same(record.offset(), 29L * KEYS + n, "offset");
+                same(Arrays.equals(record.key(), newest.get(n).key), true, "key at " + record.offset());
+                same(Arrays.equals(record.value(), newest.get(n).value), true, "value at " + record.offset());
+            }
+            return left.size() == KEYS;
+        }, "only the newest of each key is left");
     }
 
     private void transactions() throws Exception {
@@ -403,7 +471,6 @@ public final class Suite {
         Set<String> everything = fill(name + "-in", 3);
         create(name + "-out", 1);
         int copied = 0;
-        boolean met = false;
         for (int instance = 0; copied < everything.size(); instance++) {
             same(instance < 20, true, "few instances, not " + instance + " for " + copied + " records");
             var producer = transactional("copy-" + name);
@@ -415,7 +482,7 @@ public final class Suite {
                     for (String value : values(batch)) {
                         send(producer, name + "-out", value);
                     }
-                    if (instance == 0 && transaction == 3) {
+                    if (instance == 0 && transaction == 1) {
                         // It dies with its transaction open.
                         producer.flush();
                         between.run();

@@ -22,7 +22,7 @@ tool() {
   fi
 }
 
-LIMIT=240 jvm Suite "$bootstrap" || failed=1
+LIMIT=400 jvm Suite "$bootstrap" || failed=1
 LIMIT=240 jvm Tools "$bootstrap" || failed=1
 LIMIT=240 jvm Scripts "$bootstrap" || failed=1
 

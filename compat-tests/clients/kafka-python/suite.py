@@ -6,10 +6,14 @@ import time
 import uuid
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
 
 import suite_common
-from suite_common import CODECS, RECORDS, big_value, finish, restart_broker, same, step, together
+import transactions
+from suite_common import (CODECS, COMPACTED, RECORDS, big_value, compacted, finish, restart_broker, same, step, superseded,
+                          together)
 
 BOOTSTRAP = sys.argv[-1]
 RUN = uuid.uuid4().hex[:8]
@@ -35,8 +39,9 @@ def admin(work):
         client.close()
 
 
-def create(name, partitions):
-    admin(lambda client: client.create_topics([NewTopic(topic(name), partitions, 1)]))
+def create(name, partitions, configs=None):
+    new = NewTopic(topic(name), partitions, 1, topic_configs=configs)
+    admin(lambda client: client.create_topics([new], wait_for_metadata=True))
 
 
 def produce(name, rows, partition=0, **config):
@@ -168,14 +173,152 @@ def group_shared():
     same(set(got["one"]) | set(got["two"]), everything, "what both read together")
 
 
+def everything(name, isolation):
+    """All records of a topic's first partition that a reader of that isolation gets up to its end."""
+    at = TopicPartition(topic(name), 0)
+    reader = consumer(isolation_level=isolation)
+    reader.assign([at])
+    reader.seek_to_beginning(at)
+    got, end, limit = [], reader.end_offsets([at])[at], time.time() + PATIENCE_S
+    while reader.position(at) < end:
+        same(time.time() < limit, True, "the end within the time limit")
+        for batch in reader.poll(200).values():
+            got.extend(batch)
+    reader.close()
+    return got
+
+
+def idempotent():
+    """Records that are on their way while the broker restarts are there once, in their order."""
+    create("idempotent", 1)
+    producer, sent = KafkaProducer(bootstrap_servers=BOOTSTRAP, enable_idempotence=True, linger_ms=5), []
+    restart = threading.Thread(target=restart_broker)
+    for i in range(300):
+        sent.append(producer.send(topic("idempotent"), value=b"%d" % i, partition=0))
+        if i == 100:
+            restart.start()
+        time.sleep(0.01)
+    same([future.get(PATIENCE_S).offset for future in sent], list(range(300)), "acknowledged offsets")
+    producer.close()
+    restart.join()
+    same([r.value for r in everything("idempotent", "read_uncommitted")], [b"%d" % i for i in range(300)], "values")
+
+
+class Producer:
+    def __init__(self, name):
+        self.producer = KafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id=topic(name), transaction_timeout_ms=30_000)
+        self.producer.init_transactions()
+        self.begin, self.flush = self.producer.begin_transaction, self.producer.flush
+        self.commit, self.abort = self.producer.commit_transaction, self.producer.abort_transaction
+
+    def send(self, name, value):
+        self.producer.send(topic(name), value=value, partition=0)
+
+    def offsets(self, reader):
+        at = {p: OffsetAndMetadata(reader.reader.position(p), "", -1) for p in reader.reader.assignment()}
+        self.producer.send_offsets_to_transaction(at, reader.reader.group_metadata())
+
+    def abandon(self):
+        self.producer.close(0)
+
+
+class Reader:
+    def __init__(self, group, name):
+        # A member whose broker is away does not leave; the next one waits for the end of its session.
+        self.reader = consumer(f"{group}-{RUN}", isolation_level="read_committed", max_poll_records=40, heartbeat_interval_ms=500,
+                               session_timeout_ms=10_000)
+        self.reader.subscribe([topic(name)])
+
+    def some(self):
+        end = time.time() + PATIENCE_S
+        while time.time() < end:
+            got = [r.value for batch in self.reader.poll(200).values() for r in batch]
+            if got:
+                return got
+        raise AssertionError("no record within the time limit")
+
+    def close(self):
+        self.reader.close(autocommit=False)
+
+
+class Driver:
+    create, fill = staticmethod(lambda *given: create(*given)), staticmethod(lambda *given: fill(*given))
+    producer, reader, fenced = Producer, Reader, KafkaError
+    everything = staticmethod(lambda name, isolation: [r.value for r in everything(name, isolation)])
+
+
 def admin_round():
     create("admin", 2)
     same(topic("admin") in admin(lambda client: client.list_topics()), True, "the topic in the list")
+    admin(lambda client: client.create_partitions({topic("admin"): 5}))
+    end = time.time() + PATIENCE_S
+    while len(admin(lambda client: client.describe_topics([topic("admin")]))[0]["partitions"]) != 5:
+        same(time.time() < end, True, "five partitions within the time limit")
+        time.sleep(0.1)
     produce("admin", records(10), partition=1)
     same(bool(admin(lambda client: client.describe_cluster())), True, "a described cluster")
     admin(lambda client: client.delete_topics([topic("admin")]))
 
 
+def admin_configs():
+    create("configs", 1, {"retention.ms": "3600000"})
+
+    def is_now(name, wanted):
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic("configs"))
+        found = admin(lambda client: client.describe_configs([resource], config_filter="all"))
+        same(found["topic"][topic("configs")][name]["value"], wanted, name)
+
+    is_now("retention.ms", "3600000")
+    is_now("cleanup.policy", "delete")
+    change = ConfigResource(ConfigResourceType.TOPIC, topic("configs"), {"max.message.bytes": "2000000"})
+    admin(lambda client: client.alter_configs([change]))
+    is_now("max.message.bytes", "2000000")
+    is_now("retention.ms", "3600000")
+
+
+def admin_delete_records():
+    create("delete", 1)
+    produce("delete", records(10))
+    at = TopicPartition(topic("delete"), 0)
+    admin(lambda client: client.delete_records({at: 4}))
+    same([r.offset for r in everything("delete", "read_uncommitted")], list(range(4, 10)), "offsets left")
+    reader = consumer()
+    same(reader.beginning_offsets([at]), {at: 4}, "beginning")
+    reader.close()
+
+
+def admin_groups():
+    group, at = f"g-admin-{RUN}", TopicPartition(topic("groups"), 0)
+    fill("groups", 1, 10)
+    describe = lambda: admin(lambda client: client.describe_groups([group]))[group]
+    reader = consumer(group)
+    reader.subscribe([topic("groups")])
+    take(reader, 10)
+    reader.commit()
+    same((describe()["group_state"], len(describe()["members"])), ("Stable", 1), "state and members")
+    reader.close()
+    same((describe()["group_state"], len(describe()["members"])), ("Empty", 0), "state and members afterwards")
+    listed = lambda: group in [g["group_id"] for g in admin(lambda client: client.list_groups())]
+    same(listed(), True, "the group in the list")
+    offset = lambda: admin(lambda client: client.list_group_offsets([group]))[group][at].offset
+    same(offset(), 10, "committed offset")
+    admin(lambda client: client.alter_group_offsets(group, {at: OffsetAndMetadata(3, "", -1)}))
+    same(offset(), 3, "altered offset")
+    admin(lambda client: client.delete_groups([group]))
+    same(listed(), False, "the deleted group in the list")
+
+
+def compaction_begins():
+    create("compacted", 1, COMPACTED)
+    produce("compacted", [(key, value, [], None) for key, value in superseded()])
+
+
+def compaction():
+    compacted(lambda: [(r.offset, r.key, r.value) for r in everything("compacted", "read_uncommitted")],
+              lambda: produce("compacted", [(b"roll", b"", [], None)]))
+
+
+compaction_begins()
 for codec_name in CODECS:
     create(codec_name, 1)
     step(f"produce-consume-{codec_name}", lambda: codec(codec_name))
@@ -186,6 +329,15 @@ step("large-value", big)
 step("group-rest-after-consumer-restart", lambda: group_rest("rest", lambda: None))
 step("group-rest-after-broker-restart", lambda: group_rest("broker", restart_broker))
 step("group-of-two-shares", group_shared)
+step("idempotent-over-broker-restart", idempotent)
+step("transactions-commit-and-abort", lambda: transactions.commit_and_abort(Driver))
+step("transactions-fence-the-producer-before", lambda: transactions.fence(Driver))
+step("consume-transform-produce-exactly-once", lambda: transactions.exactly_once(Driver, "once", lambda: None))
+step("exactly-once-over-broker-restart", lambda: transactions.exactly_once(Driver, "again", restart_broker))
 step("records-survive-broker-restart", codecs_again)
 step("admin", admin_round)
+step("admin-configs", admin_configs)
+step("admin-delete-records", admin_delete_records)
+step("admin-groups", admin_groups)
+step("compaction-keeps-the-newest", compaction)
 finish()

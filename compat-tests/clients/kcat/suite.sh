@@ -96,6 +96,37 @@ shared() {
   same "$(cat "$work/one" "$work/two" | awk '{ print $2 }' | sort -nu | tr '\n' ' ')" "$(seq 1 400 | tr '\n' ' ')" "what both read"
 }
 
+# Values within what is committed, or all.
+values() { kc -C -t "$run-txn" -p 0 -o beginning -e -X isolation.level="read_$1" -f '%s\n' | tr '\n' ' '; }
+
+# One transaction is committed, one is left open by a producer that is killed and aborted for the next one of its name.
+transactions() {
+  local id="-X transactional.id=$run -X transaction.timeout.ms=30000" held said
+  seq 1 100 | kc -P -t "$run-txn" -p 0 $id || return 1
+  # A file is one message; the second one never comes.
+  printf gone > "$work/gone"
+  mkfifo "$work/held"
+  kcat -b "$bootstrap" -q -P -t "$run-txn" -p 0 $id "$work/gone" "$work/held" &
+  held=$!
+  for _ in $(seq 1 100); do
+    [ "$(values uncommitted | wc -w)" -ge 101 ] && break
+    sleep 0.1
+  done
+  said=$(values committed)
+  kill -KILL "$held"
+  wait "$held" 2> /dev/null
+  same "$said" "$(seq 1 100 | tr '\n' ' ')" "what is committed while the second is open" || return 1
+  seq 201 250 | kc -P -t "$run-txn" -p 0 $id || return 1
+  # Markers follow the answer: whoever begins a transaction waits for them.
+  echo 251 | kc -P -t "$run-txn" -p 0 $id || return 1
+  for _ in $(seq 1 100); do
+    [ "$(values committed | wc -w)" -ge 151 ] && break
+    sleep 0.1
+  done
+  same "$(values committed)" "$( (seq 1 100; seq 201 251) | tr '\n' ' ')" "what is committed" || return 1
+  same "$(values uncommitted)" "$( (seq 1 100; echo gone; seq 201 251) | tr '\n' ' ')" "everything"
+}
+
 restart() {
   echo RESTART >&3
   read -r _
@@ -111,5 +142,6 @@ line consume-from-time from_time
 line group-rest-after-consumer-restart group_rest rest true
 line group-rest-after-broker-restart group_rest broker restart
 line group-of-two-shares shared
+line transactions-commit-and-abort transactions
 line records-survive-broker-restart bash -c "timeout 60 kcat -b $bootstrap -q -C -t $run-zstd -p 0 -o beginning -e -f '%k\t%s\n' | cmp - $work/rows"
 exit $failed

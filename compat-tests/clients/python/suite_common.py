@@ -79,3 +79,33 @@ def together(*works):
         thread.join()
     if errors:
         raise errors[0]
+
+
+# A topic that compacts as soon as may be.
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "500", "min.cleanable.dirty.ratio": "0.01"}
+KEYS = 10
+
+
+def superseded():
+    """Key and value of each record for a compacted topic: of each of ten keys thirty; the newest of one key is a tombstone."""
+    rows = [(b"k%d" % (i % KEYS), b"value %d" % i) for i in range(30 * KEYS)]
+    rows[-4] = (rows[-4][0], None)
+    return rows
+
+
+def compacted(read, append):
+    """Waits until only the newest record of each key is left, where it was. Errors when that never comes.
+
+    read() gives (offset, key, value) of all records there are; append() adds one with another key, so that segments close."""
+    rows = superseded()
+    newest = [(at, *rows[at]) for at in range(len(rows) - KEYS, len(rows))]
+    end = time.time() + 60
+    while True:
+        append()
+        left = [record for record in read() if record[1].startswith(b"k")]
+        same(left[-KEYS:], newest, "the newest of each key")
+        if len(left) == KEYS:
+            return
+        if time.time() > end:
+            raise AssertionError(f"{len(left)} records are left of {len(rows)}")
+        time.sleep(0.6)

@@ -26,6 +26,36 @@ fn kafka_python_passes_its_lines() {
     python("kafka-python");
 }
 
+#[test]
+fn aiokafka_passes_its_lines() {
+    python("aiokafka");
+}
+
+#[test]
+fn sarama_passes_its_lines() {
+    go("sarama");
+}
+
+#[test]
+fn franz_go_passes_its_lines() {
+    go("franz-go");
+}
+
+fn go(client: &str) {
+    let program = installed().join(client).join("suite");
+    if !on_path("go") || !program.is_file() {
+        let missing = format!("no Go, or no {client} in {}", installed().display());
+        return skip::announce(
+            client,
+            &missing,
+            &format!("install Go 1.26, then compat-tests/install {client}"),
+        );
+    }
+    // What is installed may be of an older source.
+    suite::build_go(client, &program).unwrap();
+    suite::run(client, Command::new(program)).unwrap();
+}
+
 fn python(client: &str) {
     let python = installed().join(client).join("venv/bin/python");
     if !python.is_file() {

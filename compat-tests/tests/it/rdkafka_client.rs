@@ -1,12 +1,15 @@
 //! The Rust client on librdkafka, in this process.
 
+mod admin;
+
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rangeway_compat_tests::broker::{Broker, Kind};
-use rangeway_compat_tests::suite::{Report, amid_reshards, settle};
+use rangeway_compat_tests::suite::{Report, amid_reshards, broker, settle};
 use rangeway_compat_tests::wire::Connection;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
@@ -23,8 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[test]
 fn rdkafka_passes_its_lines() {
     let kind = Kind::from_env();
-    let mut suite =
-        Suite { broker: Broker::start(kind, &[]).unwrap(), began_ms: now_ms(), report: Report::default() };
+    let mut suite = Suite { broker: broker(kind).unwrap(), began_ms: now_ms(), report: Report::default() };
     amid_reshards(suite.broker.http_address(), || {
         run_lines(&mut suite);
         Ok(())
@@ -35,6 +37,7 @@ fn rdkafka_passes_its_lines() {
 }
 
 fn run_lines(suite: &mut Suite) {
+    suite.compaction_begins();
     for codec in CODECS {
         suite.line(&format!("produce-consume-{codec}"), |suite| suite.codec(codec));
     }
@@ -43,19 +46,28 @@ fn run_lines(suite: &mut Suite) {
         assert_eq!(got.first(), Some(&(123, suite.made(123))));
     });
     suite.line("consume-from-time", Suite::reads_from_a_time);
-    suite.line("group-rest-after-consumer-restart", |suite| suite.group_rest("rest", |_| {}));
+    suite.line("group-rest-after-consumer-restart", |suite| suite.group_rest("rest", &CLASSIC, |_| {}));
     suite.line("group-rest-after-broker-restart", |suite| {
-        suite.group_rest("broker", |broker| {
+        suite.group_rest("broker", &CLASSIC, |broker| {
             broker.stop().unwrap();
             broker.restart().unwrap();
         });
     });
-    suite.line("group-of-two-shares", Suite::group_shared);
+    suite.line("group-of-two-shares", |suite| suite.group_shared("shared", &CLASSIC));
+    suite.line("new-group-rest-after-consumer-restart", |suite| suite.group_rest("new-rest", &NEW, |_| {}));
+    suite.line("new-group-rest-after-broker-restart", |suite| {
+        suite.group_rest("new-broker", &NEW, |broker| {
+            broker.stop().unwrap();
+            broker.restart().unwrap();
+        });
+    });
+    suite.line("new-group-of-two-shares", |suite| suite.group_shared("new-shared", &NEW));
+    suite.line("idempotent-over-broker-restart", Suite::idempotent);
     suite.line("transactions-commit-and-abort", |suite| suite.transactions());
     suite.line("transactions-fence-the-producer-before", |suite| suite.fenced());
-    suite.line("consume-transform-produce-exactly-once", |suite| suite.exactly_once(|_| {}));
+    suite.line("consume-transform-produce-exactly-once", |suite| suite.exactly_once("once", |_| {}));
     suite.line("exactly-once-over-broker-restart", |suite| {
-        suite.exactly_once(|broker| {
+        suite.exactly_once("again", |broker| {
             broker.stop().unwrap();
             broker.restart().unwrap();
         });
@@ -66,7 +78,17 @@ fn run_lines(suite: &mut Suite) {
             assert!(got.iter().all(|(offset, row)| *row == suite.made(*offset)), "{codec}");
         }
     });
+    suite.line("admin", |suite| suite.admin());
+    suite.line("admin-configs", |suite| suite.admin_configs());
+    suite.line("admin-groups", |suite| suite.admin_groups());
+    suite.line("compaction-keeps-the-newest", |suite| suite.compacted());
 }
+
+/// Configs of a member of a group.
+type Protocol = [(&'static str, &'static str)];
+const CLASSIC: [(&str, &str); 2] = [("heartbeat.interval.ms", "500"), ("session.timeout.ms", "10000")];
+/// The group protocol in which the broker assigns (KIP-848).
+const NEW: [(&str, &str); 1] = [("group.protocol", "consumer")];
 
 fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
@@ -170,15 +192,17 @@ impl Suite {
         outcomes.into_iter().map(Result::unwrap).collect()
     }
 
-    fn consumer(&self, group: &str) -> BaseConsumer {
+    fn consumer(&self, group: &str, protocol: &Protocol) -> BaseConsumer {
         let mut config = self.config();
         config.set("group.id", group).set("auto.offset.reset", "earliest").set("enable.auto.commit", "false");
-        config.set("heartbeat.interval.ms", "500").set("session.timeout.ms", "10000");
+        for (key, value) in protocol {
+            config.set(*key, *value);
+        }
         config.create().unwrap()
     }
 
     fn read(&self, topic: &str, count: i64, offset: i64) -> Vec<(i64, Row)> {
-        let consumer = self.consumer("unused");
+        let consumer = self.consumer("unused", &CLASSIC);
         let mut assignment = TopicPartitionList::new();
         assignment.add_partition_offset(topic, 0, Offset::Offset(offset)).unwrap();
         consumer.assign(&assignment).unwrap();
@@ -195,7 +219,7 @@ impl Suite {
     }
 
     fn reads_from_a_time(&mut self) {
-        let consumer = self.consumer("unused");
+        let consumer = self.consumer("unused", &CLASSIC);
         let at = self.made(200).timestamp_ms.unwrap();
         for (asked, wanted) in [
             (at, Offset::Offset(200)),
@@ -224,23 +248,51 @@ impl Suite {
         all
     }
 
-    fn group_rest(&mut self, topic: &str, between: impl FnOnce(&mut Broker)) {
+    fn group_rest(&mut self, topic: &str, protocol: &Protocol, between: impl FnOnce(&mut Broker)) {
         let all = self.fill(topic, 3);
         let mut got = Vec::new();
         {
-            let first = self.consumer(topic);
+            let first = self.consumer(topic, protocol);
             first.subscribe(&[topic]).unwrap();
             got.extend(take(&first, 150));
             first.commit_consumer_state(CommitMode::Sync).unwrap();
         }
         between(&mut self.broker);
-        let second = self.consumer(topic);
+        let second = self.consumer(topic, protocol);
         second.subscribe(&[topic]).unwrap();
         got.extend(take(&second, 150));
         assert!(second.poll(Duration::from_secs(1)).is_none(), "a message more than the rest");
         second.commit_consumer_state(CommitMode::Sync).unwrap();
         let values: BTreeSet<Vec<u8>> = got.into_iter().filter_map(|(_, row)| row.value).collect();
         assert_eq!(values, all);
+    }
+
+    /// Records that are on their way while the broker restarts are there once, in their order.
+    fn idempotent(&mut self) {
+        self.create("idempotent", 1);
+        let mut config = self.config();
+        config.set("enable.idempotence", "true").set("linger.ms", "5");
+        let deliveries = Deliveries::default();
+        let producer: BaseProducer<Deliveries> = config.create_with_context(deliveries.clone()).unwrap();
+        let broker = &mut self.broker;
+        thread::scope(|scope| {
+            let mut restart = Some(|| {
+                broker.stop().unwrap();
+                broker.restart().unwrap();
+            });
+            for n in 0..300 {
+                send(&producer, "idempotent", 0, &n.to_string());
+                if n == 100 {
+                    restart.take().map(|restart| scope.spawn(restart));
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+            producer.flush(PATIENCE).unwrap();
+        });
+        let outcomes: Vec<_> = deliveries.0.lock().unwrap().clone();
+        assert_eq!(outcomes, (0..300).map(Ok).collect::<Vec<_>>());
+        let wanted: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+        assert_eq!(self.values("idempotent", "read_uncommitted", 300), wanted);
     }
 
     fn transactional(&self, id: &str) -> BaseProducer<Deliveries> {
@@ -251,8 +303,22 @@ impl Suite {
         producer
     }
 
-    /// Values of a topic's first partition, as far as a reader of that isolation sees them.
+    /// Values of a topic's first partition, as far as a reader of that isolation sees them, once there are so many.
     fn values(&self, topic: &str, isolation: &str, count: usize) -> Vec<String> {
+        let began = Instant::now();
+        loop {
+            let rows = self.rows(topic, isolation);
+            if rows.len() >= count {
+                let value = |row: Row| String::from_utf8(row.value.unwrap()).unwrap();
+                return rows.into_iter().map(|(_, row)| value(row)).collect();
+            }
+            assert!(began.elapsed() < PATIENCE, "{} of {count} values", rows.len());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Records of a topic's first partition up to its end, as a reader of that isolation sees them.
+    fn rows(&self, topic: &str, isolation: &str) -> Vec<(i64, Row)> {
         let mut config = self.config();
         config
             .set("group.id", "unused")
@@ -265,14 +331,11 @@ impl Suite {
         consumer.assign(&assignment).unwrap();
         let (mut got, began) = (Vec::new(), Instant::now());
         loop {
-            assert!(began.elapsed() < PATIENCE, "{} of {count} values, and no end", got.len());
+            assert!(began.elapsed() < PATIENCE, "{} records, and no end", got.len());
             match consumer.poll(Duration::from_millis(500)) {
                 None => {}
-                Some(Ok(message)) => {
-                    got.push(String::from_utf8(message.payload().unwrap().to_vec()).unwrap())
-                }
-                Some(Err(KafkaError::PartitionEOF(_))) if got.len() >= count => return got,
-                Some(Err(KafkaError::PartitionEOF(_))) => {}
+                Some(Ok(message)) => got.push((message.offset(), Row::of(&message))),
+                Some(Err(KafkaError::PartitionEOF(_))) => return got,
                 Some(Err(other)) => panic!("{other}"),
             }
         }
@@ -323,12 +386,7 @@ impl Suite {
     }
 
     /// Copies a topic within transactions; some are aborted, and one is left open by a producer that is replaced.
-    fn exactly_once(&mut self, between: impl FnOnce(&mut Broker)) {
-        let run = if self.report.passed.contains("consume-transform-produce-exactly-once") {
-            "again"
-        } else {
-            "once"
-        };
+    fn exactly_once(&mut self, run: &str, between: impl FnOnce(&mut Broker)) {
         let (input, output) = (format!("{run}-in"), format!("{run}-out"));
         let all: BTreeSet<String> =
             self.fill(&input, 3).into_iter().map(|value| String::from_utf8(value).unwrap()).collect();
@@ -346,7 +404,7 @@ impl Suite {
                 for (_, value) in &batch {
                     send(&producer, &output, 0, value);
                 }
-                if instance == 0 && transaction == 3 {
+                if instance == 0 && transaction == 1 {
                     // It dies with its transaction open.
                     producer.flush(PATIENCE).unwrap();
                     if let Some(between) = between.take() {
@@ -369,6 +427,7 @@ impl Suite {
                 }
             }
         }
+        assert!(between.is_none(), "no producer died within a transaction");
         let got = self.values(&output, "read_committed", all.len());
         assert_eq!(got.len(), all.len(), "none is there twice");
         assert_eq!(got.into_iter().collect::<BTreeSet<String>>(), all);
@@ -381,10 +440,10 @@ impl Suite {
         config.set("heartbeat.interval.ms", "500").create().unwrap()
     }
 
-    fn group_shared(&mut self) {
-        let all = self.fill("shared", 4);
-        let members = [self.consumer("shared"), self.consumer("shared")];
-        members.iter().for_each(|member| member.subscribe(&["shared"]).unwrap());
+    fn group_shared(&self, topic: &str, protocol: &Protocol) {
+        let all = self.fill(topic, 4);
+        let members = [self.consumer(topic, protocol), self.consumer(topic, protocol)];
+        members.iter().for_each(|member| member.subscribe(&[topic]).unwrap());
         let began = Instant::now();
         let mut values = BTreeSet::new();
         let parts = |member: &BaseConsumer| member.assignment().map_or(0, |list| list.count());

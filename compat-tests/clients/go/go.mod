@@ -1,0 +1,3 @@
+module rangeway.invalid/compat
+
+go 1.26.0
