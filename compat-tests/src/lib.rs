@@ -12,6 +12,7 @@ pub mod http;
 pub mod java;
 pub mod judge;
 pub mod load;
+pub mod matrix;
 pub mod member;
 pub mod once;
 pub mod order;

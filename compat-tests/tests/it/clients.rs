@@ -4,7 +4,7 @@ use std::process::Command;
 
 use rangeway_compat_tests::broker::installed;
 use rangeway_compat_tests::suite::on_path;
-use rangeway_compat_tests::{java, skip, suite};
+use rangeway_compat_tests::{java, matrix, skip, suite};
 
 #[test]
 fn kcat_passes_its_lines() {
@@ -78,6 +78,11 @@ fn the_java_client_and_kafkas_tools_pass_their_lines() {
     let mut program = Command::new("bash");
     program.arg("suite.sh").env("CLASSPATH", class_path);
     suite::run("java", program).unwrap();
+}
+
+#[test]
+fn the_docs_show_every_suite_with_every_line_it_expects() {
+    matrix::check(&std::fs::read_to_string(matrix::path()).unwrap_or_default()).unwrap();
 }
 
 #[cfg(not(feature = "rdkafka"))]
