@@ -406,6 +406,42 @@ mod tests {
     }
 
     #[test]
+    fn what_a_seal_kept_is_read_and_repaired_from_the_one_copy_that_holds_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        // Two copies are what `quorum(3, write=2)` has while a disk is away.
+        for (copies, holder) in [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
+            runtime.block_on(async {
+                let leaves: Vec<_> = (0..copies).map(|_| leaf()).collect();
+                let drive = Quorum::new(leaves.iter().cloned().map(Ok).collect(), 2);
+                write(&drive, 0, run(0..2)).await.unwrap();
+                write(&*leaves[holder], 2, run(2..3)).await.unwrap();
+                let tail = drive.fence(K, SEALER).await.unwrap();
+                if !tail.written(2) {
+                    return; // A seal quorum without the holder answered first: not kept.
+                }
+                assert!(drive.thin().contains(&2), "{:?}", drive.thin());
+                assert_eq!(bytes_at(&drive, 2).await, Some(b"entry 2".to_vec()));
+                let scan = ScanQuery { from: Address(2), below: Address(3), max_entries: 9 };
+                assert_eq!(addresses(&drive.scan(scan).await.unwrap()), [2]);
+                assert_eq!(addresses(&drive.scan_heads(scan).await.unwrap()), [2]);
+                let last = drive.last_of(EntryKind::Control, 0, Address(3)).await.unwrap();
+                assert_eq!(last, Some(Address(2)));
+                let query = ListQuery {
+                    partition: 0,
+                    from_offset: 2,
+                    below: Address(3),
+                    max_bytes: 99,
+                    max_entries: 9,
+                    min_timestamp: None,
+                };
+                assert_eq!(addresses(&drive.list(query).await.unwrap()), [2]);
+                assert_eq!(drive.repair(Address(2), entry_at(2), Address(3), SEALER).await, Ok(()));
+                assert_eq!(drive.fence(K, SEALER).await.map(|tail| tail.end), Ok(3));
+            });
+        }
+    }
+
+    #[test]
     fn a_quorum_with_an_absent_or_dead_copy_keeps_the_contract() {
         let absent = || Arc::new(Quorum::new(vec![Err("disk gone".into()), Ok(leaf()), Ok(leaf())], 2));
         run_all("quorum with an absent copy", || Subject::new(absent()));

@@ -10,6 +10,7 @@ use crate::drive::{
     AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId,
     Stored, TailDesc, Ticket, WriteError,
 };
+use crate::testing::{Mutant, broken};
 use crate::types::{Address, Offset, Partition};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -123,7 +124,8 @@ impl Quorum {
         format!("{got} of {copies} copies answered, {needed} are needed: {}", failed.join("; "))
     }
 
-    /// Asks one copy, then as many more as it takes until `enough` holds of the answers or a seal quorum answered.
+    /// Asks one copy, and all others if `enough` does not hold of its answer: what a seal quorum does not have was never
+    /// acknowledged, but a seal may have kept it, and then a single copy may hold it (degraded).
     ///
     /// Errors: damaged if all failures are damage, else unavailable: fewer than a seal quorum answered.
     async fn ask_in_turn<'a, T>(
@@ -140,9 +142,10 @@ impl Quorum {
         let mut failed = self.absent.clone();
         let mut damaged = 0;
         loop {
-            // The first copy alone, since it mostly suffices; then what is missing, at once.
-            let wanted =
-                if good.is_empty() && failed.len() == self.absent.len() { 1 } else { needed - good.len() };
+            // The first copy alone, since it mostly suffices; then all others, at once.
+            let first = good.is_empty() && failed.len() == self.absent.len();
+            let rest = if broken(Mutant::SealQuorumReads) { needed - good.len() } else { count };
+            let wanted = if first { 1 } else { rest };
             while asked.len() < wanted {
                 let Some((i, child)) = order.next() else { break };
                 asked.push(ask(child).map(move |answer| (i, answer)));
@@ -156,9 +159,10 @@ impl Quorum {
                     let next = (i + 1) % count;
                     let _ = self.preferred.compare_exchange(i, next, Ordering::Relaxed, Ordering::Relaxed);
                 }
+                None if good.len() >= needed => return Ok(good),
                 None => break,
             }
-            if good.len() >= needed {
+            if good.len() >= needed && broken(Mutant::SealQuorumReads) {
                 return Ok(good);
             }
         }
@@ -329,11 +333,8 @@ impl LogDrive for Quorum {
                 return Some(answer);
             }
             answers.push(answer);
-            if answers.len() >= self.seal_quorum() {
-                return Some(union(Order::Offset, limits(query), answers));
-            }
         }
-        None
+        (answers.len() == self.copies()).then(|| union(Order::Offset, limits(query), answers))
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {

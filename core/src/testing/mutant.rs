@@ -12,6 +12,8 @@ pub(crate) enum Mutant {
     WriteQuorumOfAnswers,
     /// B4: the tail is an order statistic of the children's own tails.
     OrderStatistic,
+    /// A read takes the word of a seal quorum that nothing is there, also where a seal kept what one copy alone holds.
+    SealQuorumReads,
     /// B6: readers see the tail before the chain has recorded it.
     TailShownEarly,
     /// B7: a fenced leaf says Ok to a write of the bytes that it holds.
