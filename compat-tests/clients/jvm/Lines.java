@@ -1,9 +1,14 @@
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
+import java.net.BindException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -90,6 +95,18 @@ final class Lines {
         }
     }
 
+    /** A port that nobody listens on, below those that the kernel takes for clients: what restarts must get it back. */
+    static int port() throws IOException {
+        for (int tries = 0; ; tries++) {
+            int port = ThreadLocalRandom.current().nextInt(20_000, 30_000);
+            try (var socket = new ServerSocket(port, 1, InetAddress.getLoopbackAddress())) {
+                return socket.getLocalPort();
+            } catch (BindException taken) {
+                holds(tries < 1000, "a port is free");
+            }
+        }
+    }
+
     /** A program of this class path in a process of its own; its output goes to the log file. It ends with this one. */
     static Process process(Path log, int heapMb, String main, String... arguments) throws Exception {
         var command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java", "-Xmx" + heapMb + "m",
@@ -102,9 +119,10 @@ final class Lines {
         return process;
     }
 
-    /** SIGTERM, and the end of the process. */
+    /** SIGTERM, and the end of the process, which has its time for it. */
     static void stop(Process process) throws Exception {
-        process.destroy();
+        // Process.destroy would close its stdin as well, by which it is leashed.
+        process.toHandle().destroy();
         holds(process.waitFor(PATIENCE_MS, TimeUnit.MILLISECONDS), "the process ended");
     }
 

@@ -1,4 +1,4 @@
-//! What runs on top of the Java client, each against a broker of its own.
+//! What runs on top of the Java client: Kafka Streams and Kafka Connect, each against a broker of its own.
 
 use rangeway_compat_tests::{java, suite};
 
@@ -11,5 +11,13 @@ fn kafka_streams_counts_exactly_once_amid_splits_and_merges() {
         let class_path = java::compile("streams", "Streams").unwrap();
         let program = java::program(&class_path, "Streams", 384);
         suite::run_amid_reshards("streams", program, RESHARD_PAUSE_MS).unwrap();
+    }
+}
+
+#[test]
+fn kafka_connect_copies_files() {
+    if java::is_installed("connect") {
+        let class_path = java::compile("connect", "Connect").unwrap();
+        suite::run("connect", java::program(&class_path, "Connect", 192)).unwrap();
     }
 }
