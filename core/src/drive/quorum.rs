@@ -3,6 +3,8 @@
 //! Owns which answers suffice; the merging itself is `merge`. A copy that could not be opened is absent for good: it
 //! counts as failed. A copy bounds its own answers in time; a write, a fence and a tail finish without slow ones, a read
 //! asks further copies when one fails.
+//!
+//! INV-SEAL-7 what a seal keeps is read also where one copy alone holds it.
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::merge::{Limits, Order, dense, quorum_merge, quorum_thin, seal_quorum, union};
