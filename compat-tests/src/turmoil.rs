@@ -104,6 +104,11 @@ impl Turmoil {
         !self.over.load(Ordering::Acquire) && self.in_time().is_ok()
     }
 
+    /// As [`goes_on`](Self::goes_on), and longer while not `enough` came of it: on a busy machine all kills may be over soon.
+    pub fn goes_on_until(&self, enough: bool) -> bool {
+        self.goes_on() || !enough && self.in_time().is_ok()
+    }
+
     /// Errors: the run failed, or takes too long.
     pub fn in_time(&self) -> Result<()> {
         if let Some(failure) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone() {

@@ -23,6 +23,9 @@ const BATCHES_MAX: u32 = 5;
 const RECORDS_MAX: u32 = 8;
 const PARTS_MAX: usize = 3;
 const INIT_VERSION: i16 = 4;
+/// Fewer transactions of one writer say too little.
+const COMMITTED_MIN: usize = 15;
+const ABORTED_MIN: usize = 7;
 /// Answers after which a transactional client asks the same again: its coordinator loads or is elsewhere, or the transaction
 /// before is being completed.
 const RETRIABLE: [i16; 4] = [14, 15, 16, 51];
@@ -53,6 +56,13 @@ pub struct Book {
     pub acked: BTreeMap<(i32, u64), i64>,
     /// Whether each transaction, by [`transaction_of`], was committed.
     pub committed: BTreeMap<u64, bool>,
+}
+
+impl Book {
+    fn is_full(&self) -> bool {
+        let committed = self.committed.values().filter(|committed| **committed).count();
+        committed >= COMMITTED_MIN && self.committed.len() - committed >= ABORTED_MIN
+    }
 }
 
 /// See the module head.
@@ -86,11 +96,11 @@ impl<'a> Transactional<'a> {
         }
     }
 
-    /// One transaction after another while the run goes on. Errors: what no kill explains.
+    /// One transaction after another while the run goes on, and until there were enough of each kind. Errors: what no kill explains.
     pub fn run(mut self) -> Result<Book> {
         self.begin_anew()?;
         for transaction in 0.. {
-            if !self.turmoil.goes_on() {
+            if !self.turmoil.goes_on_until(self.book.is_full()) {
                 break;
             }
             self.transaction(transaction)?;

@@ -27,6 +27,8 @@ const TOPIC: &str = "checked";
 const TOPICS: &[TopicOf<'static>] = &[(TOPIC, PARTITIONS, &[])];
 const WAIT_MS: i32 = 20;
 const SEED: u64 = 7;
+/// Answers that a proxy lost; fewer say nothing.
+const LOST_MIN: u64 = 10;
 
 /// Runs a check against the broker under test; the reference has no ranges.
 fn check(name: &str, plan: &Plan<'_>, clients: impl FnOnce(&Turmoil) -> Result<()>) {
@@ -237,14 +239,15 @@ fn check_5_what_is_sent_again_since_its_answer_was_lost_is_stored_once() {
         thread::scope(|threads| {
             threads.spawn(|| proxy.run(turmoil.address, plan.seed, || !stopped.load(Ordering::Acquire)));
             let writer = Writer::new(turmoil, TOPIC, &acked, plan.seed).through(proxy.address);
-            let written = turmoil.client(|| writer.run(|| turmoil.goes_on(), |_, _, _| Ok(())));
+            let lost = || proxy.lost.load(Ordering::Relaxed);
+            let more = || turmoil.goes_on_until(lost() > LOST_MIN);
+            let written = turmoil.client(|| writer.run(more, |_, _, _| Ok(())));
             stopped.store(true, Ordering::Release);
             let written = written?;
             let read = read_along(turmoil, &acked, |_, _, _, _| Ok(()))?;
             ensure!(read.iter().sum::<i64>() as u64 == written, "{read:?} read of {written} sent");
-            let lost = proxy.lost.load(Ordering::Relaxed);
-            ensure!(lost > 10, "{lost} answers were lost, too few to say anything");
-            println!("check 5: {lost} answers lost, {written} records sent and stored");
+            ensure!(lost() > LOST_MIN, "{} answers were lost, too few to say anything", lost());
+            println!("check 5: {} answers lost, {written} records sent and stored", lost());
             Ok(())
         })
     });
