@@ -25,8 +25,10 @@ pub struct Settings {
     pub fetch_bytes_max: usize,
     /// Received requests of all connections (`request.memory.bytes`).
     pub request_memory_bytes: usize,
-    /// Connections at once.
+    /// Connections at once (`connections.max`).
     pub connections_max: usize,
+    /// Connections for which the process has descriptors, whatever is set.
+    pub connections_fit: usize,
     /// A connection without a request for so long is closed.
     pub connection_idle: Duration,
     /// Fetch sessions at once; the longest unused goes first.
@@ -51,6 +53,7 @@ impl Default for Settings {
             fetch_bytes_max: 57_671_680,
             request_memory_bytes: 128 << 20,
             connections_max: 10_000,
+            connections_fit: usize::MAX,
             connection_idle: Duration::from_secs(600),
             fetch_sessions_max: 1000,
             fetch_session_idle: Duration::from_secs(120),

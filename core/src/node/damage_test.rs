@@ -43,6 +43,12 @@ pub(super) async fn read_at(node: &Node, topic: TopicId, offset: i64) -> Result<
     node.api().read(&[from], 1).await.remove(0).map(|read| read.next_offset)
 }
 
+/// Where the read ends that a client's default sizes ask for.
+async fn read_much(node: &Node, topic: TopicId, offset: i64) -> Result<i64, ReadFailure> {
+    let from = ReadFrom { topic, partition: 0, offset, max_bytes: 1 << 20, isolation: Default::default() };
+    node.api().read(&[from], 1 << 20).await.remove(0).map(|read| read.next_offset)
+}
+
 /// A node with one topic and `count` records in its partition 0, each a batch that says its offset; killed.
 pub(super) async fn killed_with(dir: &Path, count: i64) -> TopicId {
     let node = Node::start(options(&[dir], &[])).await.expect("starts");
@@ -63,7 +69,9 @@ async fn a_record_with_damaged_contents_is_counted_and_its_range_goes_on() {
     assert_eq!(node.api().blocked(), Vec::<String>::new());
     assert_eq!(base(&append(&node, id, vec![batch(0, 1, None, 0, "more")]).await[0]), 10);
     assert_eq!(read_at(&node, id, 3).await, Ok(4));
+    assert_eq!(read_much(&node, id, 0).await, Ok(4), "what comes before it, however much is asked for");
     assert!(matches!(read_at(&node, id, 4).await, Err(ReadFailure::Storage(_))));
+    assert!(matches!(read_much(&node, id, 4).await, Err(ReadFailure::Storage(_))));
     assert_eq!(read_all(&node, id, 0, 5).await.len(), 6);
     let damage = node.api().damage();
     assert_eq!(damage.len(), 1, "{damage:?}");
@@ -84,6 +92,11 @@ async fn a_damaged_entry_above_the_checkpoint_blocks_appends_and_not_what_is_int
     assert!(blocked.len() == 1 && named.iter().all(|part| blocked[0].contains(part)), "{blocked:?}");
     for offset in 0..4 {
         assert_eq!(read_at(&node, id, offset).await, Ok(offset + 1));
+        assert_eq!(
+            read_much(&node, id, offset).await,
+            Ok(4),
+            "what comes before it, however much is asked for"
+        );
     }
     // Neither the end, nor out of range, nor "there is none".
     for offset in [4, 5, 9, 10, 11] {
@@ -122,6 +135,7 @@ async fn a_damaged_entry_below_the_checkpoint_costs_its_records_only() {
     let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
     assert_eq!(node.api().blocked(), Vec::<String>::new());
     assert_eq!(read_at(&node, id, 3).await, Ok(4));
+    assert_eq!(read_much(&node, id, 0).await, Ok(4), "what comes before it, however much is asked for");
     assert!(matches!(read_at(&node, id, 4).await, Err(ReadFailure::Storage(_))));
     assert_eq!(read_all(&node, id, 0, 5).await.len(), 6);
     let damage = node.api().damage();

@@ -195,7 +195,12 @@ impl RangePrimary {
             };
             let listed = match segment.drive.list_cached(&query) {
                 Some(listed) => listed,
-                None => segment.drive.list(query).await.map_err(|e| unreadable(self, segment, e))?,
+                None => match segment.drive.list(query).await {
+                    Ok(listed) => listed,
+                    // What comes before is good; asked again from here, the answer is the error.
+                    Err(_) if !found.is_empty() => return Ok(Some(found)),
+                    Err(error) => return Err(unreadable(self, segment, error)),
+                },
             };
             if segment.is_replaced() {
                 return Ok(None);
@@ -214,6 +219,9 @@ impl RangePrimary {
                     && stored.header.base_offset > from
                     && from < end
                 {
+                    if !found.is_empty() {
+                        return Ok(Some(found));
+                    }
                     let next = stored.header.base_offset;
                     return Err(ReadFailure::Storage(format!(
                         "topic {} partition {partition} segment {}: offsets {from} to {} are missing",

@@ -1,7 +1,7 @@
 //! Extent and chunk files: names, creation, the pin that keeps one from being recycled.
 
 use crate::store::directory::DirectoryHeader;
-use crate::store::file::Faults;
+use crate::store::file::{self, Faults};
 use crate::store::format::BLOCK;
 use crate::types::LeafId;
 use parking_lot::Mutex;
@@ -132,7 +132,8 @@ pub(crate) fn allocate(path: &Path, len: u64, faults: Option<&Arc<dyn Faults>>) 
     if faults.is_some_and(|f| f.allocate_fails()) {
         return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
     }
-    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let create = || OpenOptions::new().write(true).create_new(true).open(path);
+    let file = file::with_descriptor(faults, create)?;
     let made = match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(len),

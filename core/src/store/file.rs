@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// `O_DSYNC` on Linux (all architectures that Rust's standard library supports there but MIPS and SPARC).
 const O_DSYNC: i32 = 0o10000;
@@ -45,6 +46,10 @@ pub trait Faults: Send + Sync {
     fn allocate_fails(&self) -> bool {
         false
     }
+    /// Asked before a file of an extent is opened; `true`: the process has no descriptor left.
+    fn no_descriptor(&self) -> bool {
+        false
+    }
     /// Asked before each step of a rewrite; `true`: all rewriting ends there and leaves behind what there is, as if the
     /// process were killed.
     fn rewrite_ends(&self, _step: RewriteStep) -> bool {
@@ -63,6 +68,38 @@ pub(crate) enum WriteMode {
     Direct,
     /// Buffered, then `fdatasync`: where the file system has no direct writes.
     Buffered,
+}
+
+/// Between two tries to open a file, and how many there are at most: a minute.
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
+const DESCRIPTOR_TRIES: u32 = 600;
+
+/// Runs what opens a file, again as long as the process or the system has no descriptor left: the disk is not to blame, and
+/// connections that end give theirs back.
+///
+/// Errors: any other, at once; none left after a minute.
+pub(crate) fn with_descriptor<T>(
+    faults: Option<&Arc<dyn Faults>>,
+    mut open: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let none_left = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    let is_short = |e: &io::Error| none_left.iter().any(|left| e.raw_os_error() == Some(left.raw_os_error()));
+    for tried in 0..DESCRIPTOR_TRIES {
+        let opened = match faults.is_some_and(|f| f.no_descriptor()) {
+            true => Err(io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error())),
+            false => open(),
+        };
+        match opened {
+            Err(error) if is_short(&error) => {
+                if tried == 0 {
+                    tracing::warn!(%error, "no extent can be opened; tried again until connections or files are closed");
+                }
+                std::thread::sleep(DESCRIPTOR_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 fn open_direct(path: &Path) -> io::Result<File> {
@@ -98,10 +135,10 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn open(path: &Path, mode: WriteMode, faults: Option<Arc<dyn Faults>>) -> io::Result<Writer> {
-        let file = match mode {
-            WriteMode::Direct => open_direct(path)?,
-            WriteMode::Buffered => OpenOptions::new().write(true).open(path)?,
-        };
+        let file = with_descriptor(faults.as_ref(), || match mode {
+            WriteMode::Direct => open_direct(path),
+            WriteMode::Buffered => OpenOptions::new().write(true).open(path),
+        })?;
         Ok(Writer { file, mode, faults })
     }
 

@@ -293,7 +293,8 @@ impl Inner {
         };
         let path = extent::path(&self.dir, number);
         extent::allocate(&path, len, self.faults.as_ref())?;
-        superblock::sync_dir(&self.dir.join(EXTENTS))?;
+        let dir = self.dir.join(EXTENTS);
+        file::with_descriptor(self.faults.as_ref(), || superblock::sync_dir(&dir))?;
         Ok((path, len))
     }
 
@@ -302,7 +303,7 @@ impl Inner {
         let mut block = file::Aligned::with_capacity(BLOCK);
         block.extend(&header.encode());
         writer.write(block.filled(), 0)?;
-        let file = File::open(path)?;
+        let file = file::with_descriptor(self.faults.as_ref(), || File::open(path))?;
         let extent = Arc::new(Extent::new(header.number, path.to_owned(), file, header.len));
         self.extents.lock().live.insert(header.number, extent.clone());
         self.keep(Job::Begun);

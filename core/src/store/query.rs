@@ -283,7 +283,14 @@ impl Leaf {
         let mut merge = Merge::new(directories, Want::Partition(partition, from), candidates);
         let mut found: Vec<(Arc<Extent>, IndexEntry)> = Vec::new();
         let (mut bytes, mut reached) = (0usize, None);
-        while let Some((extent, entry)) = merge.peek()? {
+        loop {
+            let (extent, entry) = match merge.peek() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                // What comes before a damaged place is good; asked again from there, the answer is the error.
+                Err(_) if !found.is_empty() => break,
+                Err(error) => return Err(error),
+            };
             let full = found.len() >= query.max_entries || (bytes >= query.max_bytes && !found.is_empty());
             let mut beyond = damaged.as_ref().is_some_and(|(a, _)| *a < entry.address);
             if beyond && found.is_empty() && entry.base_offset <= from {

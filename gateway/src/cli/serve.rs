@@ -264,6 +264,7 @@ pub(super) fn settings(loaded: &Loaded) -> Settings {
         frame_bytes_max: node.request_max_bytes as usize,
         request_memory_bytes: usize::try_from(node.request_memory_bytes).unwrap_or(usize::MAX),
         connections_max: node.connections_max as usize,
+        connections_fit: connections_fit(node.connections_max as usize),
         connection_idle: millis(node.connections_idle_ms),
         fetch_sessions_max: node.fetch_sessions_max as usize,
         fetch_session_idle: millis(node.fetch_session_idle_ms),
@@ -272,6 +273,22 @@ pub(super) fn settings(loaded: &Loaded) -> Settings {
         node: Arc::new(node.clone()),
         ..Settings::default()
     }
+}
+
+/// Half of the files that the process may have open, so that extents, chunks and the HTTP door find theirs; said when it is less
+/// than what is set.
+fn connections_fit(set: usize) -> usize {
+    let Some(files) = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum else {
+        return usize::MAX;
+    };
+    let fit = usize::try_from(files / 2).unwrap_or(usize::MAX);
+    if fit < set {
+        tracing::warn!(
+            "at most {fit} connections, not {set} (connections.max): the system lets this process open {files} files; raise the \
+             hard limit (ulimit -Hn)"
+        );
+    }
+    fit
 }
 
 /// Ends the process where it stands: whatever still runs must not hold it up.

@@ -72,7 +72,8 @@ impl Service for Shared {
     }
 
     fn connections_max(&self) -> usize {
-        self.api.catalog().dynamic.connections_max().unwrap_or(self.settings.connections_max)
+        let set = self.api.catalog().dynamic.connections_max().unwrap_or(self.settings.connections_max);
+        set.min(self.settings.connections_fit)
     }
 
     fn metrics(&self) -> &Metrics {

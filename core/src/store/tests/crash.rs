@@ -5,7 +5,7 @@ use crate::drive::{AdmitError, FenceError, Read, ReadError};
 use crate::store::{DiskHealth, Fault, Faults, OpenError};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 fn extent_files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> =
@@ -174,6 +174,36 @@ fn a_failed_write_kills_the_disk_and_reads_go_on() {
             assert!(matches!(store.drive(leaf(1)).read(Address(0)).await.unwrap(), Read::Value(_)));
         });
     }
+}
+
+/// Every second file finds no descriptor at first.
+#[derive(Default)]
+struct FewDescriptors(AtomicU32);
+impl Faults for FewDescriptors {
+    fn write(&self, _: usize) -> Fault {
+        Fault::None
+    }
+    fn no_descriptor(&self) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst) % 2 == 1
+    }
+}
+
+#[test]
+fn a_process_without_descriptors_for_a_while_keeps_its_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let faults = Arc::new(FewDescriptors::default());
+        let config = StoreConfig { faults: Some(faults.clone()), ..config(dir.path()) };
+        let (store, _) = DiskStore::open(config).unwrap();
+        let drive = store.drive(leaf(1));
+        let begun = faults.0.load(Ordering::SeqCst);
+        for a in 0..60 {
+            write(&*drive, a, vec![data(leaf(1), a, 0, a as i64, 3000)]).await.unwrap();
+        }
+        assert!(faults.0.load(Ordering::SeqCst) > begun + 2, "no extent was begun meanwhile");
+        assert_eq!(store.health(), DiskHealth::Live);
+        assert_eq!(drive.admit(1000), Ok(()));
+    });
 }
 
 struct NoSpace;
