@@ -368,6 +368,11 @@ fn build_folder() -> PathBuf {
     folder.to_path_buf()
 }
 
+/// Whether there is a reference broker to run.
+pub fn reference_is_installed() -> bool {
+    reference_libs().is_ok()
+}
+
 fn reference_libs() -> Result<PathBuf> {
     let libs = installed().join("reference/libs");
     ensure!(libs.is_dir(), "the reference broker is not installed; run compat-tests/install reference");
