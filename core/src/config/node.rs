@@ -245,6 +245,11 @@ impl NodeConfig {
             let why = format!("journal.bytes ({journal}) must be at least twice extent.bytes ({extent})");
             return Err(ConfigError::Conflict(why));
         }
+        if let Some(min) = self.reshard_ranges_min.filter(|min| *min > self.reshard_ranges_max) {
+            let max = self.reshard_ranges_max;
+            let why = format!("reshard.ranges.min ({min}) must not be above reshard.ranges.max ({max})");
+            return Err(ConfigError::Conflict(why));
+        }
         groups::check(self)
     }
 

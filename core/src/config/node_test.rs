@@ -67,6 +67,12 @@ fn settings_that_contradict_each_other_are_named() {
     let mut config = NodeConfig::default();
     config.set("request.max.bytes", "1MiB").unwrap();
     assert!(config.check().unwrap_err().to_string().contains("message.max.bytes (1048588)"));
+    let mut config = NodeConfig::default();
+    config.set("reshard.ranges.min", "300").unwrap();
+    assert!(config.check().unwrap_err().to_string().contains("reshard.ranges.max (256)"));
+    let mut config = NodeConfig::default();
+    config.set("ranges.initial", "1000").unwrap();
+    assert_eq!(config.check(), Ok(()), "a topic may begin with more than splits would give it");
 }
 
 #[test]

@@ -276,6 +276,16 @@ pub fn check(explicit: &BTreeMap<String, String>) -> Result<(), ConfigError> {
         );
         return Err(ConfigError::Conflict(why));
     }
+    let ranges = |name: &str| explicit.get(name).and_then(|value| value.trim().parse::<i64>().ok());
+    if let (Some(min), Some(max)) =
+        (ranges("rangeway.reshard.ranges.min"), ranges("rangeway.reshard.ranges.max"))
+        && min > max
+    {
+        let why = format!(
+            "rangeway.reshard.ranges.min ({min}) must not be above rangeway.reshard.ranges.max ({max})"
+        );
+        return Err(ConfigError::Conflict(why));
+    }
     Ok(())
 }
 
@@ -571,6 +581,9 @@ mod tests {
     fn contradicting_lags_are_refused() {
         let lags = explicit(&[("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")]);
         assert!(matches!(check(&lags), Err(ConfigError::Conflict(_))));
+        let ranges = [("rangeway.reshard.ranges.min", "10"), ("rangeway.reshard.ranges.max", "3")];
+        assert!(matches!(check(&explicit(&ranges)), Err(ConfigError::Conflict(_))));
+        assert_eq!(check(&explicit(&ranges[..1])), Ok(()));
     }
 
     #[test]

@@ -167,6 +167,22 @@ mod tests {
     }
 
     #[test]
+    fn what_makes_no_sense_is_told_by_what_it_is() {
+        let refused = |arguments: &[&str]| {
+            Cli::try_parse_from(["rangeway"].iter().chain(arguments)).unwrap_err().to_string()
+        };
+        let itself = refused(&["ranges", "merge", "t", "--ranges", "2,2"]);
+        assert!(itself.contains("does not merge with itself"), "{itself}");
+        assert!(
+            Cli::try_parse_from(["rangeway", "ranges", "split", "t", "--range", "0", "--at", "-1"]).is_ok()
+        );
+        assert!(
+            Cli::try_parse_from(["rangeway", "serve", "--node-id", "-5"]).is_ok(),
+            "the setting says its bounds"
+        );
+    }
+
+    #[test]
     fn what_is_not_built_yet_is_not_offered() {
         for absent in ["--cluster", "--join"] {
             assert!(Cli::try_parse_from(["rangeway", "serve", absent, "x"]).is_err(), "{absent} is offered");

@@ -47,7 +47,7 @@ enum RangesCommand {
         #[arg(long, value_name = "R")]
         range: u32,
         /// First partition of the right half [default: where the stored bytes are halved]
-        #[arg(long, value_name = "P")]
+        #[arg(long, value_name = "P", allow_negative_numbers = true)]
         at: Option<i32>,
         /// Only say what would become of it
         #[arg(long)]
@@ -77,6 +77,10 @@ fn pair(text: &str) -> Result<[u32; 2], String> {
     numbers
         .and_then(|numbers| <[u32; 2]>::try_from(numbers).ok())
         .ok_or_else(|| format!("'{text}' is not two numbers of ranges, such as 1,2"))
+        .and_then(|pair: [u32; 2]| match pair[0] == pair[1] {
+            true => Err(format!("range {} does not merge with itself; name two neighbours", pair[0])),
+            false => Ok(pair),
+        })
 }
 
 /// Runs `rangeway ranges`.

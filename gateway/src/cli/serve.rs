@@ -60,7 +60,7 @@ pub struct ServeArgs {
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     /// Number of this node, as clients see it [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     node_id: Option<i32>,
     /// Where Kafka clients are told to connect [default: the address by which they reached the node]
     #[arg(long, value_name = "HOST:PORT")]

@@ -66,6 +66,12 @@ pub const PROGRAM_KEYS: &[ProgramKey] = &[
             if port == 0 {
                 return Err("clients cannot connect to port 0".to_owned());
             }
+            let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+            if address.is_ok_and(|address| address.is_unspecified()) {
+                return Err(format!(
+                    "clients cannot connect to {host}: name a host or an address of this machine"
+                ));
+            }
             program.advertised = Some((host, port));
             Ok(())
         },

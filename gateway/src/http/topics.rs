@@ -144,6 +144,12 @@ pub fn find_own(api: &Api, name: &str) -> Result<Arc<TopicView>, HttpError> {
 /// A JSON body; what is wrong with it is said with line and column.
 pub fn parse<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, HttpError> {
     let bytes = body.map_err(|rejection| HttpError::unreadable(rejection.status(), rejection.body_text()))?;
+    // Serde takes an array for the fields in order, which nobody means.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| *byte == b'[') {
+        return Err(HttpError::bad_body(
+            "the body is not what this takes: an object, not an array".to_owned(),
+        ));
+    }
     serde_json::from_slice(&bytes)
         .map_err(|e| HttpError::bad_body(format!("the body is not what this takes: {e}")))
 }
