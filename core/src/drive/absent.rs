@@ -2,8 +2,8 @@
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::{
-    AdmitError, Caps, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId, Stored,
-    TailDesc, WriteError,
+    AdmitError, Caps, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery, SealId,
+    Stored, TailDesc, WriteError,
 };
 use crate::types::{Address, Offset, Partition};
 use futures_util::FutureExt;
@@ -23,7 +23,7 @@ impl Absent {
 }
 
 impl LogDrive for Absent {
-    fn admit(&self, _bytes: usize) -> Result<(), AdmitError> {
+    fn admit(&self, _bytes: usize, _purpose: Purpose) -> Result<(), AdmitError> {
         Err(AdmitError::Dead(self.0.clone()))
     }
 

@@ -6,7 +6,7 @@
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::{
-    Completion, ListQuery, LogDrive, Read, Run, ScanQuery, SealId, Stored, Ticket, WriteError,
+    Completion, ListQuery, LogDrive, Purpose, Read, Run, ScanQuery, SealId, Stored, Ticket, WriteError,
 };
 use crate::testing::leaf::{entry_at, header};
 use crate::types::{Address, NodeId, Offset};
@@ -134,7 +134,7 @@ fn other_bytes(address: u64) -> Entry {
 }
 
 async fn a_completed_write_is_read_back_and_others_are_holes(drive: Arc<dyn LogDrive>) {
-    assert_eq!(drive.admit(1000), Ok(()));
+    assert_eq!(drive.admit(1000, Purpose::Records), Ok(()));
     assert!(matches!(drive.read(Address(0)).await, Ok(Read::Hole)));
     assert_eq!(write(&*drive, 0, run(0..3)).await, Ok(()));
     assert_eq!(write(&*drive, 4, run(4..5)).await, Ok(()));

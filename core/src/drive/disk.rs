@@ -2,8 +2,8 @@
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::{
-    AdmitError, Caps, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId, Stored,
-    TailDesc, WriteError,
+    AdmitError, Caps, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery, SealId,
+    Stored, TailDesc, WriteError,
 };
 use crate::store::Inner;
 use crate::store::leaf::Leaf;
@@ -50,11 +50,11 @@ impl DiskDrive {
 }
 
 impl LogDrive for DiskDrive {
-    fn admit(&self, bytes: usize) -> Result<(), AdmitError> {
+    fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
         if let Some(why) = &self.leaf.state.read().suspect {
             return Err(AdmitError::Dead(format!("segment {}: {why}", self.leaf.id)));
         }
-        self.store.admit(bytes)
+        self.store.admit(bytes, purpose)
     }
 
     fn submit(&self, run: Run) {

@@ -5,8 +5,8 @@
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::{
-    AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId,
-    Stored, TailDesc, Ticket, WriteError,
+    AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery,
+    SealId, Stored, TailDesc, Ticket, WriteError,
 };
 use crate::types::{Address, Offset, Partition};
 use futures_util::future::BoxFuture;
@@ -93,10 +93,10 @@ impl Faulty {
 }
 
 impl LogDrive for Faulty {
-    fn admit(&self, bytes: usize) -> Result<(), AdmitError> {
+    fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
         match self.fault() {
             Fault::Dead => Err(AdmitError::Dead("dead".into())),
-            _ => self.inner.admit(bytes),
+            _ => self.inner.admit(bytes, purpose),
         }
     }
 
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn a_quorum_admits_with_a_write_quorum_of_live_copies() {
         let (quorum, copies) = quorum([Fault::Dead, Fault::None, Fault::None]);
-        assert_eq!(quorum.admit(1), Ok(()));
+        assert_eq!(quorum.admit(1, Purpose::Records), Ok(()));
         copies[1].set(Fault::Dead);
-        let refused = quorum.admit(1).unwrap_err().to_string();
+        let refused = quorum.admit(1, Purpose::Records).unwrap_err().to_string();
         assert_eq!(refused, "drive dead: 1 of 3 copies take writes, 2 are needed: dead");
     }
 }

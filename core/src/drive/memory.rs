@@ -2,8 +2,8 @@
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::{
-    AdmitError, Caps, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId, Stored,
-    TailDesc, Ticket, WriteError,
+    AdmitError, Caps, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery, SealId,
+    Stored, TailDesc, Ticket, WriteError,
 };
 use crate::store::memory::MemoryLeaf;
 use crate::types::{Address, Offset, Partition};
@@ -25,7 +25,7 @@ impl MemoryDrive {
 }
 
 impl LogDrive for MemoryDrive {
-    fn admit(&self, _bytes: usize) -> Result<(), AdmitError> {
+    fn admit(&self, _bytes: usize, _purpose: Purpose) -> Result<(), AdmitError> {
         Ok(())
     }
 

@@ -104,6 +104,28 @@ pub enum ReadError {
     Unavailable(String),
 }
 
+/// What is to be appended, and so how far into a disk's reserve it may go (design 9).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Records of clients and copies of them: not at all.
+    Records,
+    /// What coordination lives by, records of state machines and markers: a quarter.
+    Coordination,
+    /// What lets others be freed, log starts and checkpoints: three quarters.
+    Freeing,
+}
+
+impl Purpose {
+    /// What of a reserve of so many bytes is kept from it.
+    pub fn keeps(self, reserve: u64) -> u64 {
+        match self {
+            Purpose::Records => reserve,
+            Purpose::Coordination => reserve - reserve / 4,
+            Purpose::Freeing => reserve / 4,
+        }
+    }
+}
+
 /// Why a drive refuses new work *before* anything is reserved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
@@ -261,10 +283,11 @@ pub struct SealId {
 
 /// A log drive: see the module head and log-contracts 1.1 for the rules W1 to W5 and T1 to T4.
 pub trait LogDrive: Send + Sync + 'static {
-    /// Whether `bytes` more can be taken now: space, life of disks and children. The last refusal before `reserve`.
+    /// Whether `bytes` more of `purpose` can be taken now: space, life of disks and children. The last refusal before
+    /// `reserve`.
     ///
     /// Errors: `Full` until space is freed, `Dead` until the range rolls away or the process restarts.
-    fn admit(&self, bytes: usize) -> Result<(), AdmitError>;
+    fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError>;
 
     /// Takes a run; synchronous, cannot fail: its ticket is completed later, from another thread.
     fn submit(&self, run: Run);

@@ -9,8 +9,8 @@
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::merge::{Limits, Order, dense, quorum_merge, quorum_thin, seal_quorum, union};
 use crate::drive::{
-    AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId,
-    Stored, TailDesc, Ticket, WriteError,
+    AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery,
+    SealId, Stored, TailDesc, Ticket, WriteError,
 };
 use crate::testing::{Mutant, broken};
 use crate::types::{Address, Offset, Partition};
@@ -270,11 +270,11 @@ impl Completion for Votes {
 }
 
 impl LogDrive for Quorum {
-    fn admit(&self, bytes: usize) -> Result<(), AdmitError> {
+    fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
         let mut admitting = 0;
         let mut refused: Option<AdmitError> = None;
         for child in &self.children {
-            match child.admit(bytes) {
+            match child.admit(bytes, purpose) {
                 Ok(()) => admitting += 1,
                 // Full passes when space is freed, so it is the better news.
                 Err(error) if matches!(refused, None | Some(AdmitError::Dead(_))) => refused = Some(error),

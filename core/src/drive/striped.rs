@@ -7,8 +7,8 @@ use crate::drive::merge::{
     Limits, Order, stripe_below, stripe_of, stripe_parent, stripe_window, striped_merge, union,
 };
 use crate::drive::{
-    AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId,
-    Stored, TailDesc, Ticket, WriteError,
+    AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery,
+    SealId, Stored, TailDesc, Ticket, WriteError,
 };
 use crate::types::{Address, Offset, Partition};
 use futures_util::future::{BoxFuture, try_join_all};
@@ -71,8 +71,8 @@ fn outer(error: WriteError, stripe: usize, stripes: usize) -> WriteError {
 }
 
 impl LogDrive for Striped {
-    fn admit(&self, bytes: usize) -> Result<(), AdmitError> {
-        self.children.iter().try_for_each(|child| child.admit(bytes))
+    fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
+        self.children.iter().try_for_each(|child| child.admit(bytes, purpose))
     }
 
     fn submit(&self, run: Run) {

@@ -162,7 +162,8 @@ impl Inner {
             return;
         }
         let (since, last_full) = range.unfolded();
-        if checkpoint::due(since, last_full, self.options.config.checkpoint_bytes) {
+        let due = checkpoint::due(since, last_full, self.options.config.checkpoint_bytes);
+        if due || range.frees_by_checkpoint() {
             range.checkpoint(self.now_ms());
         }
     }

@@ -2,6 +2,7 @@ mod admin;
 mod balance;
 mod compact;
 mod disks;
+mod full;
 mod hang_up;
 mod lineage;
 mod parking;

@@ -61,7 +61,8 @@ pub(crate) enum Failed {
     Ended,
 }
 
-/// What became of a plan. `Ok(None)`: nothing in the sources lives.
+/// What became of a plan, or of the first of its sources where there is no room for more. `Ok(None)`: nothing in them
+/// lives.
 pub(crate) struct Rewritten {
     pub(crate) sources: Vec<Arc<Extent>>,
     pub(crate) outcome: Result<Option<Copied>, Failed>,
@@ -75,9 +76,13 @@ impl From<io::Error> for Failed {
 
 /// Serves plans until nobody sends any more.
 pub(crate) fn run(inner: &Inner, plans: &Receiver<Plan>) {
-    while let Ok(plan) = plans.recv() {
+    while let Ok(mut plan) = plans.recv() {
         let path = chunk::path(&inner.dir, plan.sequence);
-        let outcome = Copy { inner, plan: &plan, path: &path }.run();
+        let fits = Copy { inner, plan: &plan, path: &path }.fitting();
+        let outcome = fits.and_then(|count| {
+            plan.sources.truncate(count);
+            Copy { inner, plan: &plan, path: &path }.run()
+        });
         let killed = inner.dropped.load(Ordering::Relaxed);
         let halted = matches!(outcome, Err(Failed::Ended)) && !inner.stopping.load(Ordering::Relaxed);
         if outcome.is_err() && !killed && !halted {
@@ -117,6 +122,30 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
+    /// How many of the sources, from the first on, there is room to rewrite.
+    ///
+    /// Errors: not even for the first; what cannot be read.
+    fn fitting(&self) -> Result<usize, Failed> {
+        let lens: Vec<u64> = self.plan.sources.iter().map(|source| source.len).collect();
+        let (plenty, least) = (self.inner.room(false)?, self.inner.room(true)?);
+        if lens.iter().sum::<u64>() < plenty {
+            return Ok(lens.len());
+        }
+        let mut payloads = vec![0u64; lens.len()];
+        for (at, entry) in self.live()?.iter().flat_map(|(_, found)| found) {
+            if let Some(payload) = payloads.get_mut(*at) {
+                *payload += u64::from(entry.payload_len);
+            }
+        }
+        match fitting(&payloads, &lens, plenty, least) {
+            0 => {
+                let need = payloads.first().copied().unwrap_or_default();
+                Err(io::Error::other(format!("{least} bytes may be taken to rewrite {need}")).into())
+            }
+            count => Ok(count),
+        }
+    }
+
     fn run(&self) -> Result<Option<Copied>, Failed> {
         for source in &self.plan.sources {
             // Read in one go; a refusal costs time only.
@@ -129,12 +158,11 @@ impl Copy<'_> {
         if leaves.is_empty() {
             return Ok(None);
         }
-        let data_end = BLOCK as u64 + payload;
-        let len = data_end.next_multiple_of(BLOCK as u64);
+        let (data_end, len) = chunk_len(payload);
         if u32::try_from(len).is_err() {
             return Err(io::Error::other(format!("chunk of {len} bytes is too large")).into());
         }
-        self.inner.room_for(len)?;
+        self.inner.take_room(len)?;
         let (sequence, covers) = (self.plan.sequence, self.covers());
         extent::allocate(self.path, len, self.inner.faults.as_ref())?;
         let header = ChunkHeader { disk: self.inner.superblock.disk, sequence, covers, data_end };
@@ -259,6 +287,28 @@ impl Copy<'_> {
     }
 }
 
+/// Where the payloads end in a chunk of so many bytes of them, and the length of its file.
+fn chunk_len(payload: u64) -> (u64, u64) {
+    let data_end = BLOCK as u64 + payload;
+    (data_end, data_end.next_multiple_of(BLOCK as u64))
+}
+
+/// How many sources, from the first on, fit: those with `payloads` that live, in files of `lens`, into `plenty` bytes; or
+/// into `least`, which is more, where that frees a quarter more than it takes.
+fn fitting(payloads: &[u64], lens: &[u64], plenty: u64, least: u64) -> usize {
+    let (mut payload, mut freed, mut fits) = (0u64, 0u64, 0);
+    for (count, (one, len)) in (1..).zip(payloads.iter().zip(lens)) {
+        payload = payload.saturating_add(*one);
+        freed = freed.saturating_add(*len);
+        let (_, takes) = chunk_len(payload);
+        let frees = takes <= freed - freed / 4;
+        if payload == 0 || takes <= plenty || (frees && takes <= least) {
+            fits = count;
+        }
+    }
+    fits
+}
+
 fn failed(source: &Arc<Extent>, e: ReadError) -> Failed {
     Failed::Source(source.clone(), e.to_string())
 }
@@ -309,5 +359,31 @@ impl Out<'_> {
         self.position += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_fit_as_there_is_room_for_and_what_frees_may_take_more_of_it() {
+        const MIB: u64 = 1 << 20;
+        let lens = [4 * MIB; 3];
+        for (payloads, plenty, least, expected) in [
+            ([2, 2, 2], 7, 7, 3),
+            ([2, 2, 2], 5, 5, 2),
+            ([2, 2, 2], 0, 5, 2),
+            ([2, 2, 2], 0, 1, 0),
+            ([4, 4, 4], 0, 9, 0),
+            ([4, 4, 4], 9, 9, 2),
+            ([4, 0, 0], 0, 5, 3),
+            ([0, 4, 4], 0, 0, 1),
+            ([0, 0, 0], 0, 0, 3),
+        ] {
+            let payloads = payloads.map(|n| n * MIB);
+            let fits = fitting(&payloads, &lens, plenty * MIB, least * MIB);
+            assert_eq!(fits, expected, "{payloads:?} {plenty} {least}");
+        }
     }
 }

@@ -98,6 +98,7 @@ impl Journal {
             group: Group::default(),
             unproven: false,
         };
+        journal.note_left();
         journal.begin_group();
         journal
     }
@@ -365,6 +366,11 @@ impl Journal {
         Ok(())
     }
 
+    /// Counts what is left of the open extent as room.
+    fn note_left(&self) {
+        self.inner.open_left.store(self.left(), Ordering::Relaxed);
+    }
+
     /// Bytes left in the open extent.
     fn left(&self) -> u64 {
         self.open.as_ref().map_or(0, |o| o.extent.len.saturating_sub(o.position))
@@ -396,6 +402,7 @@ impl Journal {
                 // Its header proves the last group of the old one.
                 self.unproven = false;
                 self.open = Some(open);
+                self.note_left();
                 if let Some(old) = old {
                     self.inner.closed(old, self.next_group);
                 }
@@ -442,6 +449,7 @@ impl Journal {
                 open.position += self.buffer.len() as u64;
                 self.next_group += 1;
                 self.unproven = self.group.records > 0;
+                self.note_left();
                 Ok(())
             }
             Err(e) => {

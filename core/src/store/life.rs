@@ -32,7 +32,7 @@ impl Inner {
                 return if extent.half_dead.load(Ordering::Relaxed) { Life::Spent } else { Life::Live };
             }
         }
-        let life = life_of(all, extent.payload.load(Ordering::Relaxed));
+        let life = life_of(all, extent.payload.load(Ordering::Relaxed), self.full.load(Ordering::Relaxed));
         extent.half_dead.fetch_or(life == Life::Spent, Ordering::Relaxed);
         life
     }

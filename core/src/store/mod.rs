@@ -9,8 +9,8 @@
 //! closed extents → keeper: directory → adopted as they are, or: flusher → chunk → recycled
 //! ```
 
-use crate::drive::AdmitError;
 use crate::drive::disk::DiskDrive;
+use crate::drive::{AdmitError, Purpose};
 use crate::types::{DiskId, Generation, LeafId, LogletId, NodeId};
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ mod stats;
 mod superblock;
 pub(crate) mod tail;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub mod verify;
 
@@ -139,6 +139,8 @@ struct Space {
     left: u64,
     /// Admitted since.
     taken: u64,
+    /// Bytes that the journal had written.
+    written: u64,
 }
 
 /// A file that holds nothing and can become an extent.
@@ -191,6 +193,10 @@ pub(crate) struct Inner {
     /// The store is gone: threads end without finishing.
     pub(crate) dropped: AtomicBool,
     space: Mutex<Option<Space>>,
+    /// Records were refused since there was no room, and not taken since.
+    pub(crate) full: AtomicBool,
+    /// Bytes that the open extent has room for.
+    pub(crate) open_left: AtomicU64,
     /// Damage of no single entry, found when the directory was opened.
     file_damage: Mutex<Vec<Damage>>,
     /// Why entries of a leaf of which nothing was found may have been there.
@@ -324,15 +330,17 @@ impl Inner {
         self.keep(Job::Closed(Closed { extent, first_group, end_group, data_end }));
     }
 
-    /// Free bytes before `bytes` more are taken: looked up at most every [`SPACE_FRESH`], less what was admitted since and
-    /// shortly before, which may not have reached the file system yet. What is refused is not taken.
+    /// Free bytes before `bytes` more are taken: looked up at most every [`SPACE_FRESH`], less what was admitted since, and
+    /// shortly before unless the journal has written as much. What is refused is not taken.
     fn available(&self, bytes: u64, need: u64) -> io::Result<u64> {
         let mut space = self.space.lock();
         let fresh = space.as_ref().is_some_and(|s| s.at.elapsed() < SPACE_FRESH);
         if !fresh {
-            let recent = space.as_ref().filter(|s| s.at.elapsed() < 2 * SPACE_FRESH).map_or(0, |s| s.taken);
+            let written = self.counters.bytes_written.load(Ordering::Relaxed);
+            let recent = space.as_ref().filter(|s| s.at.elapsed() < 2 * SPACE_FRESH);
+            let recent = recent.map_or(0, |s| s.taken.saturating_sub(written - s.written));
             let left = self.look_up_space()?.saturating_sub(recent);
-            *space = Some(Space { at: Instant::now(), left, taken: 0 });
+            *space = Some(Space { at: Instant::now(), left, taken: 0, written });
         }
         let Some(space) = space.as_mut() else { return Ok(0) };
         let left = space.left;
@@ -343,9 +351,15 @@ impl Inner {
         Ok(left)
     }
 
+    /// What the journal can still write: into the open extent, spare ones, and new ones where a whole one fits.
     fn look_up_space(&self) -> io::Result<u64> {
-        let spare: u64 = self.extents.lock().spares.iter().map(|s| s.len).sum();
-        Ok(self.free_space()?.saturating_add(spare))
+        let free = Some(self.free_space()?).filter(|free| *free >= self.extent_bytes);
+        let left = self.open_left.load(Ordering::Relaxed);
+        Ok(free.unwrap_or(0).saturating_add(self.spare_bytes()).saturating_add(left))
+    }
+
+    fn spare_bytes(&self) -> u64 {
+        self.extents.lock().spares.iter().map(|s| s.len).sum()
     }
 
     fn free_space(&self) -> io::Result<u64> {
@@ -357,19 +371,33 @@ impl Inner {
     }
 
     /// See `LogDrive::admit`.
-    pub(crate) fn admit(&self, bytes: usize) -> Result<(), AdmitError> {
+    pub(crate) fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
         if let Some(why) = self.dead_reason() {
             return Err(AdmitError::Dead(why));
         }
-        let need = self.reserve_bytes.saturating_add(bytes as u64);
+        let kept = purpose.keeps(self.reserve_bytes);
+        let need = kept.saturating_add(bytes as u64);
         let available = self
             .available(bytes as u64, need)
             .map_err(|e| AdmitError::Dead(format!("{}: {e}", self.dir.display())))?;
-        if available < need {
+        let full = available < need;
+        if purpose == Purpose::Records
+            && self.full.load(Ordering::Relaxed) != full
+            && self.full.swap(full, Ordering::Relaxed) != full
+            && full
+        {
+            // What is not worth it otherwise is rewritten now.
+            self.check_extents();
+        }
+        if full {
             return Err(AdmitError::Full(format!(
-                "{}: {available} bytes left, expected {need} ({} are reserved for control records)",
+                "{}: {available} bytes left, expected {need} ({kept} are reserved for {})",
                 self.dir.display(),
-                self.reserve_bytes
+                match purpose {
+                    Purpose::Records => "control records",
+                    Purpose::Coordination => "what frees space",
+                    Purpose::Freeing => "fences",
+                }
             )));
         }
         Ok(())
@@ -387,11 +415,27 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes room for a file that the store makes for itself, and makes now: it may use half of the reserve.
+    /// How many bytes a file may have that the store makes for itself, spare extents given up for it: half of the reserve is
+    /// left, or, for one that frees more than it takes, an extent to go on in and what small files need.
     ///
-    /// Errors: until space is freed.
-    pub(crate) fn room_for(&self, bytes: u64) -> io::Result<()> {
-        self.has_room(bytes)?;
+    /// Errors: the file system does not say.
+    pub(crate) fn room(&self, frees: bool) -> io::Result<u64> {
+        let half = (self.reserve_bytes / 2).max(self.extent_bytes);
+        let least = self.extent_bytes.saturating_add(self.reserve_bytes / 16);
+        let kept = if frees { half.min(least) } else { half };
+        Ok(self.free_space()?.saturating_add(self.spare_bytes()).saturating_sub(kept))
+    }
+
+    /// Takes room for a file that the store makes for itself, and makes now. So many bytes are there as [`Inner::room`]
+    /// said; spare extents are given up until they are free.
+    ///
+    /// Errors: a spare extent cannot be deleted.
+    pub(crate) fn take_room(&self, bytes: u64) -> io::Result<()> {
+        let kept = self.extent_bytes.min(self.reserve_bytes / 16);
+        while self.free_space()? < bytes.saturating_add(kept) {
+            let Some(spare) = self.extents.lock().spares.pop() else { break };
+            std::fs::remove_file(&spare.path)?;
+        }
         // Allocated at once: the next look at the file system sees it.
         if let Some(space) = self.space.lock().as_mut() {
             space.left = space.left.saturating_sub(bytes);
@@ -482,6 +526,8 @@ impl DiskStore {
             stopping: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             space: Mutex::default(),
+            full: AtomicBool::new(false),
+            open_left: AtomicU64::new(0),
             file_damage: Mutex::default(),
             lost_any: OnceLock::new(),
             lost_within: AtomicBool::new(false),
@@ -585,7 +631,7 @@ impl DiskStore {
 
     /// Whether the disk takes writes.
     pub fn health(&self) -> DiskHealth {
-        match self.inner.admit(0) {
+        match self.inner.admit(0, Purpose::Records) {
             Ok(()) => DiskHealth::Live,
             Err(AdmitError::Full(why)) => DiskHealth::Full(why),
             Err(AdmitError::Dead(why)) => DiskHealth::Dead(why),

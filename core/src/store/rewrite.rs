@@ -1,7 +1,7 @@
 //! Which closed extents are rewritten into a chunk next. Pure.
 //!
 //! Extents with large runs are data as they are. Scattered ones wait, within a bound, so that what dies young is never
-//! written twice. What is half dead, or holds only entries of the whole range any more (checkpoints, log starts), is
+//! written twice. What is half dead (a quarter, while the disk is full), or holds only entries of the whole range any more (checkpoints, log starts), is
 //! rewritten at once, extents and chunks alike: what lives pins no more than its own size of what is dead.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ const BYTES_MAX: u64 = 1 << 30;
 pub(crate) enum Life {
     /// Entries of partitions.
     Live,
-    /// At least half is dead, or nothing but entries of the whole range is left, and others have died.
+    /// At least half is dead, a quarter while the disk is full, or nothing but entries of the whole range is left, and others have died.
     Spent,
     /// Nothing.
     Dead,
@@ -35,14 +35,16 @@ pub(crate) struct Left {
     pub(crate) gone: bool,
 }
 
-/// How a file is of whose `payload` bytes so much is left. What was just rewritten is not spent: nothing in it is dead.
-pub(crate) fn life_of(left: Left, payload: u64) -> Life {
+/// How a file is of whose `payload` bytes so much is left, on a disk that is `full` or not. What was just rewritten is not
+/// spent: nothing in it is dead.
+pub(crate) fn life_of(left: Left, payload: u64, full: bool) -> Life {
     let lives = left.live.saturating_add(left.whole);
     match left {
         Left { live: 0, whole: 0, .. } => Life::Dead,
         Left { gone: false, .. } => Life::Live,
         Left { live: 0, .. } => Life::Spent,
         _ if lives <= payload / 2 => Life::Spent,
+        _ if full && lives <= payload - payload / 4 => Life::Spent,
         _ => Life::Live,
     }
 }
@@ -140,6 +142,19 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_has_files_rewritten_of_which_a_quarter_is_dead() {
+        for (live, gone, full, expected) in [
+            (75, true, true, Life::Spent),
+            (75, true, false, Life::Live),
+            (76, true, true, Life::Live),
+            (75, false, true, Life::Live),
+            (u64::MAX, true, true, Life::Live),
+        ] {
+            assert_eq!(life_of(Left { live, whole: 0, gone }, 100, full), expected, "{live} {gone} {full}");
+        }
+    }
+
+    #[test]
     fn a_file_is_spent_from_half_of_it_on_or_when_no_record_is_left() {
         for (live, whole, gone, expected) in [
             (0, 0, true, Life::Dead),
@@ -152,7 +167,7 @@ mod tests {
             (40, 11, true, Life::Live),
             (u64::MAX, 0, true, Life::Live),
         ] {
-            assert_eq!(life_of(Left { live, whole, gone }, 100), expected, "{live} {whole} {gone}");
+            assert_eq!(life_of(Left { live, whole, gone }, 100, false), expected, "{live} {whole} {gone}");
         }
     }
 

@@ -3,8 +3,8 @@
 
 use crate::codec::entry::{Entry, EntryHeader, EntryKind};
 use crate::drive::{
-    AdmitError, Caps, FenceError, ListQuery, LogDrive, Payload, Read, ReadError, Run, ScanQuery, SealId,
-    Stored, TailDesc, WriteError,
+    AdmitError, Caps, FenceError, ListQuery, LogDrive, Payload, Purpose, Read, ReadError, Run, ScanQuery,
+    SealId, Stored, TailDesc, WriteError,
 };
 use crate::store::registers::{Registers, Slot};
 use crate::types::{Address, LogletId, Offset, Partition};
@@ -215,7 +215,7 @@ fn stored(entry: &Entry) -> Stored {
 }
 
 impl LogDrive for Leaf {
-    fn admit(&self, _bytes: usize) -> Result<(), AdmitError> {
+    fn admit(&self, _bytes: usize, _purpose: Purpose) -> Result<(), AdmitError> {
         match self.state.lock().dead {
             true => Err(AdmitError::Dead("dead leaf".into())),
             false => Ok(()),

@@ -2,8 +2,8 @@
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::{
-    AdmitError, Caps, FenceError, ListQuery, LogDrive, Read, ReadError, Run, ScanQuery, SealId, Stored,
-    TailDesc, WriteError,
+    AdmitError, Caps, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery, SealId,
+    Stored, TailDesc, WriteError,
 };
 use crate::types::{Address, Offset, Partition};
 use futures_util::FutureExt;
@@ -27,7 +27,7 @@ impl<T> Deref for WriteOnly<T> {
 }
 
 impl<T: Takes> LogDrive for WriteOnly<T> {
-    fn admit(&self, _bytes: usize) -> Result<(), AdmitError> {
+    fn admit(&self, _bytes: usize, _purpose: Purpose) -> Result<(), AdmitError> {
         Ok(())
     }
     fn submit(&self, run: Run) {

@@ -10,7 +10,7 @@ use crate::codec::entry::{CHECKPOINT_LAST, ENTRY_HEADER_LEN, Entry, EntryHeader,
 use crate::compact::clean::{Cleaner, Item, Rules};
 use crate::control::command::{Command, PrepareReplacement, RangeState, Replace, Reply};
 use crate::control::{ControlError, propose_one};
-use crate::drive::{Completion, LogDrive, Run, ScanQuery, SealId, Ticket, WriteError};
+use crate::drive::{Completion, LogDrive, Purpose, Run, ScanQuery, SealId, Ticket, WriteError};
 use crate::error::TopicPartition;
 use crate::range::lineage::overlap;
 use crate::range::read::load;
@@ -178,7 +178,7 @@ impl Written<'_> {
         }
         let node = self.taken.node;
         node.compaction.step()?;
-        self.drive.admit(self.run_bytes)?;
+        self.drive.admit(self.run_bytes, Purpose::Records)?;
         let entries = std::mem::take(&mut self.run);
         let (first, count) = (self.next, entries.len() as u64);
         let (tell, told) = oneshot::channel();

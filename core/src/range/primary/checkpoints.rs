@@ -4,6 +4,7 @@ use super::own::own_header;
 use super::sequence::fits;
 use super::{Effect, HandedOver, Head, Phase, RangePrimary, Slot};
 use crate::codec::entry::{CHECKPOINT_FIRST, CHECKPOINT_LAST, Entry, EntryHeader, EntryKind};
+use crate::drive::{AdmitError, Purpose};
 use crate::loglet::sequencer::Sequencer;
 use crate::range::checkpoint;
 use crate::range::segment::{Segment, Start};
@@ -34,6 +35,7 @@ impl RangePrimary {
                 head.state.set_epoch(span, epoch);
             }
             self.expire(&mut head, now_ms);
+            head.untold = false;
             head.state.capture(Address(0))
         };
         segment.note_starts(starts_of(&captured.state));
@@ -66,10 +68,24 @@ impl RangePrimary {
         (head.since_checkpoint, head.last_full_checkpoint)
     }
 
+    /// Whether a checkpoint would have a full disk freed: log starts rose, and drives let go of nothing before they are
+    /// told by a checkpoint that holds them.
+    pub fn frees_by_checkpoint(&self) -> bool {
+        let (drive, bytes) = {
+            let head = self.head.lock();
+            if !head.untold || head.phase != Phase::Open {
+                return false;
+            }
+            (head.segment.drive.clone(), usize::try_from(head.last_full_checkpoint).unwrap_or(usize::MAX))
+        };
+        let is_full = matches!(drive.admit(0, Purpose::Records), Err(AdmitError::Full(_)));
+        is_full && drive.admit(bytes, Purpose::Freeing).is_ok()
+    }
+
     /// Writes a full checkpoint into the active segment: captured under the lock, encoded outside of it. False when
     /// the segment is not open or its window is full; try again later.
     pub fn checkpoint(self: &Arc<Self>, now_ms: i64) -> bool {
-        let captured = {
+        let (captured, loglet, untold) = {
             let mut head = self.head.lock();
             // One at a time: expiry between a capture and its pieces would be missing in the fold.
             if head.phase != Phase::Open || head.checkpointing {
@@ -78,17 +94,19 @@ impl RangePrimary {
             self.expire(&mut head, now_ms);
             let from = head.sequencer.next();
             head.checkpointing = true;
-            (head.state.capture(from), head.segment.loglet)
+            (head.state.capture(from), head.segment.loglet, std::mem::take(&mut head.untold))
         };
-        let (captured, loglet) = captured;
         let log_starts = log_starts_of(&captured.state);
         let pieces = self.encode_checkpoint(&captured);
         let mut head = self.head.lock();
         head.checkpointing = false;
         if head.phase != Phase::Open || head.segment.loglet != loglet {
+            head.untold |= untold;
             return false;
         }
-        self.submit_checkpoint(&mut head, pieces, log_starts, now_ms)
+        let submitted = self.submit_checkpoint(&mut head, pieces, log_starts, now_ms);
+        head.untold |= untold && !submitted;
+        submitted
     }
 
     pub(super) fn submit_checkpoint(

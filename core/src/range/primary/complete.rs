@@ -1,7 +1,7 @@
 //! What a drive tells of what was submitted: completed in order, or the segment is over.
 
 use super::{Effect, Head, Phase, RangePrimary};
-use crate::drive::{AdmitError, Completion, WriteError};
+use crate::drive::{AdmitError, Completion, Purpose, WriteError};
 use crate::range::ack::AckSlot;
 use crate::range::segment::Segment;
 use crate::types::{Address, Offset, Partition, Span};
@@ -100,7 +100,7 @@ impl RangePrimary {
 
     fn dead_drive(&self) -> Option<(Arc<Segment>, String)> {
         let segment = self.head.lock().segment.clone();
-        match segment.drive.admit(0) {
+        match segment.drive.admit(0, Purpose::Records) {
             Err(AdmitError::Dead(why)) => Some((segment, why)),
             _ => None,
         }

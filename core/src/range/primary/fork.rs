@@ -109,6 +109,7 @@ impl Head {
             first_checkpoint_len: self.first_checkpoint_len,
             first_append_at: self.first_append_at,
             checkpointing: self.checkpointing,
+            untold: self.untold,
             inherited: self.inherited.as_ref().map(|inherited| inherited.fork(forks)),
             over: self.over,
         }

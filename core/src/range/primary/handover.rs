@@ -9,6 +9,7 @@
 
 use super::sequence::Verdict;
 use super::{Batch, Head, Phase, RangePrimary};
+use crate::drive::Purpose;
 use crate::error::{AppendError, TopicPartition};
 use crate::range::ack::{AckSlot, LaneId};
 use crate::range::state::SequenceRefusal;
@@ -171,7 +172,7 @@ impl RangePrimary {
             return Step::Refuse(withdrawn);
         }
         let bytes = inherited.queue.iter().map(|item| item.batch.bytes.len()).sum();
-        if let Err(error) = head.segment.drive.admit(bytes) {
+        if let Err(error) = head.segment.drive.admit(bytes, Purpose::Records) {
             let why = AppendError::Storage(error.to_string());
             let queue = std::mem::take(&mut inherited.queue);
             head.inherited = Some(inherited);

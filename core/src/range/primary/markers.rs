@@ -5,6 +5,7 @@ use super::sequence::fits;
 use super::{Effect, Head, RangePrimary, Slot};
 use crate::codec::entry::{Entry, EntryHeader, EntryKind};
 use crate::codec::marker::MARKER_LEN;
+use crate::drive::Purpose;
 use crate::error::AppendError;
 use crate::range::ack::Ack;
 use crate::range::markers::{Marker, MarkerDecision, MarkerRefusal};
@@ -28,7 +29,7 @@ impl RangePrimary {
         now_ms: i64,
     ) -> Result<Option<()>, AppendError> {
         let mut head = self.head.lock();
-        if let Some(error) = self.refusal(&head, MARKER_LEN) {
+        if let Some(error) = self.refusal(&head, MARKER_LEN, Purpose::Coordination) {
             return match error {
                 Some(error) => Err(error),
                 None => Ok(None),

@@ -157,6 +157,8 @@ struct Head {
     first_append_at: Option<i64>,
     /// Between the capture of a checkpoint and its pieces.
     checkpointing: bool,
+    /// Log starts rose since the last checkpoint was captured: drives learn of them by the next.
+    untold: bool,
     /// What was taken over and comes before everything else; `None` once all of it has its number or its refusal.
     inherited: Option<Inherited>,
     /// What was in flight was handed over: completions that come now are nobody's.
@@ -258,6 +260,7 @@ impl RangePrimary {
             first_checkpoint_len: u64::MAX,
             first_append_at: None,
             checkpointing: false,
+            untold: false,
             inherited: None,
             over: false,
         };

@@ -3,6 +3,7 @@
 use super::sequence::fits;
 use super::{Effect, Head, RangePrimary, Slot};
 use crate::codec::entry::{Entry, EntryHeader, EntryKind};
+use crate::drive::Purpose;
 use crate::error::AppendError;
 use crate::range::ack::Ack;
 use crate::range::log_start;
@@ -23,7 +24,7 @@ impl RangePrimary {
     ) -> Result<Option<Offset>, AppendError> {
         let mut head = self.head.lock();
         let bytes: usize = entries.iter().map(|(_, payload)| payload.len()).sum();
-        if let Some(error) = self.refusal(&head, bytes) {
+        if let Some(error) = self.refusal(&head, bytes, Purpose::Coordination) {
             return match error {
                 Some(error) => Err(error),
                 None => Ok(None),
@@ -71,7 +72,7 @@ impl RangePrimary {
     ) -> Result<Option<()>, AppendError> {
         let payload = log_start::encode(starts);
         let mut head = self.head.lock();
-        if let Some(error) = self.refusal(&head, payload.len()) {
+        if let Some(error) = self.refusal(&head, payload.len(), Purpose::Freeing) {
             return match error {
                 Some(error) => Err(error),
                 None => Ok(None),
@@ -83,6 +84,7 @@ impl RangePrimary {
         if head.state.apply_log_starts(starts).is_err() {
             return Err(AppendError::UnknownPartition);
         }
+        head.untold = true;
         let first = head.sequencer.next();
         let header = own_header(&head, EntryKind::LogStart, WHOLE_RANGE, first, payload.len(), now_ms);
         head.slots.push_back(Slot {

@@ -5,7 +5,7 @@ use super::{Batch, Effect, Head, Phase, Progress, RangePrimary, Slot, Stamping};
 use crate::codec::batch::{self, BATCH_HEAD_LEN, CRC_FROM};
 use crate::codec::crc32c;
 use crate::codec::entry::{ENTRY_HEADER_LEN, Entry, EntryHeader, EntryKind};
-use crate::drive::{Run, Ticket};
+use crate::drive::{Purpose, Run, Ticket};
 use crate::error::AppendError;
 use crate::loglet::sequencer::Sequencer;
 use crate::range::ack::{Issued, Share};
@@ -68,7 +68,7 @@ impl RangePrimary {
     ) -> Progress {
         let mut head = self.head.lock();
         let incoming: usize = items.clone().map(|(batch, _)| batch.bytes.len()).sum();
-        if let Some(error) = self.refusal(&head, incoming) {
+        if let Some(error) = self.refusal(&head, incoming, Purpose::Records) {
             let Some(error) = error else { return Progress::Part(0) };
             items.enumerate().for_each(|(i, _)| told(i, Told::Known(Issued::Err(error.clone()))));
             return Progress::All;
@@ -169,12 +169,12 @@ impl RangePrimary {
         self.submit(head, run.first, entries, run.bytes);
     }
 
-    /// Why nothing is taken now: `Some(None)` means wait.
-    pub(super) fn refusal(&self, head: &Head, bytes: usize) -> Option<Option<AppendError>> {
+    /// Why nothing of `purpose` is taken now: `Some(None)` means wait.
+    pub(super) fn refusal(&self, head: &Head, bytes: usize, purpose: Purpose) -> Option<Option<AppendError>> {
         match &head.phase {
             Phase::Open if head.inherited.is_some() && !broken(Mutant::OthersBeforeInherited) => Some(None),
             Phase::Open => {
-                let refused = head.segment.drive.admit(bytes).err()?;
+                let refused = head.segment.drive.admit(bytes, purpose).err()?;
                 Some(Some(AppendError::Storage(refused.to_string())))
             }
             Phase::Between | Phase::Moved => Some(None),

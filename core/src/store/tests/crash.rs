@@ -1,7 +1,7 @@
 //! Kills, torn tails, flipped bytes, failing writes.
 
 use super::*;
-use crate::drive::{AdmitError, FenceError, Read, ReadError};
+use crate::drive::{AdmitError, FenceError, Purpose, Read, ReadError};
 use crate::store::{DiskHealth, Fault, Faults, OpenError};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -164,7 +164,7 @@ fn a_failed_write_kills_the_disk_and_reads_go_on() {
                 let outcome = write(&*drive, a, vec![data(leaf(1), a, 0, a as i64, 40)]).await;
                 assert!(matches!(outcome, Err(WriteError::Unavailable(_))), "{fault:?}: {outcome:?}");
             }
-            assert!(matches!(drive.admit(1), Err(AdmitError::Dead(_))));
+            assert!(matches!(drive.admit(1, Purpose::Records), Err(AdmitError::Dead(_))));
             assert!(matches!(drive.fence(4, SEAL).await, Err(FenceError::Unavailable(_))));
             assert!(matches!(store.health(), DiskHealth::Dead(_)));
             assert!(matches!(drive.read(Address(0)).await.unwrap(), Read::Value(_)));
@@ -202,7 +202,7 @@ fn a_process_without_descriptors_for_a_while_keeps_its_disk() {
         }
         assert!(faults.0.load(Ordering::SeqCst) > begun + 2, "no extent was begun meanwhile");
         assert_eq!(store.health(), DiskHealth::Live);
-        assert_eq!(drive.admit(1000), Ok(()));
+        assert_eq!(drive.admit(1000, Purpose::Records), Ok(()));
     });
 }
 
@@ -224,8 +224,8 @@ fn a_full_disk_is_refused_before_anything_is_reserved_while_fences_go_on() {
         let config = StoreConfig { reserve_bytes: 512 << 10, faults, ..config(dir.path()) };
         let (store, _) = DiskStore::open(config).unwrap();
         let drive = store.drive(leaf(1));
-        assert_eq!(drive.admit(1000), Ok(()));
-        assert!(matches!(drive.admit(600 << 10), Err(AdmitError::Full(_))));
+        assert_eq!(drive.admit(1000, Purpose::Records), Ok(()));
+        assert!(matches!(drive.admit(600 << 10, Purpose::Records), Err(AdmitError::Full(_))));
         assert_eq!(drive.fence(4, SEAL).await.unwrap().end, 0);
     });
 }
@@ -295,7 +295,7 @@ fn a_cut_file_is_reported_and_its_segments_give_no_vote() {
                 assert!(matches!(drive.read(Address(9)).await, Err(ReadError::Damaged(_))), "kept {keep}");
                 assert!(matches!(drive.weak_tail(4).await, Err(ReadError::Damaged(_))));
                 assert!(matches!(drive.fence(4, SEAL).await, Err(FenceError::Unavailable(_))));
-                assert!(matches!(drive.admit(1), Err(AdmitError::Dead(_))));
+                assert!(matches!(drive.admit(1, Purpose::Records), Err(AdmitError::Dead(_))));
                 let fresh = leaf(2 + start);
                 write(&*store.drive(fresh), 0, vec![data(fresh, 0, 0, 0, 9)]).await.unwrap();
             }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod drive;
+pub(crate) mod full;
 mod life;
 mod missing;
 mod rewrite;

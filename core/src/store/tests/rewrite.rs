@@ -2,7 +2,7 @@
 
 use super::life::{EndsAt, eventually};
 use super::*;
-use crate::drive::{Read, ReadError, ScanQuery};
+use crate::drive::{Purpose, Read, ReadError, ScanQuery};
 use crate::store::Faults;
 use crate::store::verify::{FindingKind, verify};
 use std::collections::BTreeSet;
@@ -179,12 +179,19 @@ fn damage_in_a_chunk_is_named_and_never_skipped() {
         let behind = ListQuery { from_offset: last as i64, ..everything((last % PARTITIONS) as i32) };
         assert_eq!(drive.list(behind).await.unwrap().len(), 1, "what is intact is served");
         let fresh = store.drive(leaf(3));
-        assert_eq!(fresh.admit(10), Ok(()), "a segment that misses nothing is not concerned");
+        assert_eq!(
+            fresh.admit(10, Purpose::Records),
+            Ok(()),
+            "a segment that misses nothing is not concerned"
+        );
         write(&*fresh, 0, vec![data(leaf(3), 0, 0, 0, 10)]).await.unwrap();
         drop((store, drive, fresh));
         let (store, _) = DiskStore::open(rewriting(dir.path())).unwrap();
         let fresh = store.drive(leaf(3));
-        assert_eq!((fresh.admit(10), fresh.list(everything(0)).await.unwrap().len()), (Ok(()), 1));
+        assert_eq!(
+            (fresh.admit(10, Purpose::Records), fresh.list(everything(0)).await.unwrap().len()),
+            (Ok(()), 1)
+        );
         drop((store, fresh));
         // Restored, it counts again.
         d.write_all_at(&good[30..33], 30).unwrap();
