@@ -351,11 +351,12 @@ impl Inner {
         Ok(left)
     }
 
-    /// What the journal can still write: into the open extent, spare ones, and new ones where a whole one fits.
+    /// What the journal can still write: into the open extent, spare ones, and whole new ones.
     fn look_up_space(&self) -> io::Result<u64> {
-        let free = Some(self.free_space()?).filter(|free| *free >= self.extent_bytes);
+        let free = self.free_space()?;
+        let whole = free - free % self.extent_bytes;
         let left = self.open_left.load(Ordering::Relaxed);
-        Ok(free.unwrap_or(0).saturating_add(self.spare_bytes()).saturating_add(left))
+        Ok(whole.saturating_add(self.spare_bytes()).saturating_add(left))
     }
 
     fn spare_bytes(&self) -> u64 {
@@ -415,14 +416,14 @@ impl Inner {
         Ok(())
     }
 
-    /// How many bytes a file may have that the store makes for itself, spare extents given up for it: half of the reserve is
-    /// left, or, for one that frees more than it takes, an extent to go on in and what small files need.
+    /// How many bytes a file may have that the store makes for itself, spare extents given up for it: the reserve is left,
+    /// or, for one that frees more than it takes, an extent to go on in and what small files need.
     ///
     /// Errors: the file system does not say.
     pub(crate) fn room(&self, frees: bool) -> io::Result<u64> {
-        let half = (self.reserve_bytes / 2).max(self.extent_bytes);
+        let reserve = self.reserve_bytes.max(self.extent_bytes);
         let least = self.extent_bytes.saturating_add(self.reserve_bytes / 16);
-        let kept = if frees { half.min(least) } else { half };
+        let kept = if frees { reserve.min(least) } else { reserve };
         Ok(self.free_space()?.saturating_add(self.spare_bytes()).saturating_sub(kept))
     }
 

@@ -48,7 +48,7 @@ fn small(dir: &Path) -> StoreConfig {
 async fn fill(store: &DiskStore) -> u64 {
     let (a, b) = (store.drive(leaf(1)), store.drive(leaf(2)));
     for i in 0.. {
-        if a.admit(8 << 10, Purpose::Records).is_err() {
+        if a.admit(16 << 10, Purpose::Records).is_err() {
             assert!(i > 20, "{i} is not a full disk");
             return i;
         }
