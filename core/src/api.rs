@@ -215,6 +215,24 @@ impl Piece {
     }
 }
 
+/// The memory that an answer may hold. Asked before each partition is read, told after it.
+pub trait ReadMemory: Send {
+    /// Room for up to `wanted` bytes; what is not kept is free again when the next is asked for.
+    fn take(&mut self, wanted: usize) -> usize;
+    /// So many bytes of what was read are held, which is more than there was room for where one batch is.
+    fn keep(&mut self, bytes: usize);
+}
+
+/// As much as is wanted.
+struct Unbounded;
+
+impl ReadMemory for Unbounded {
+    fn take(&mut self, wanted: usize) -> usize {
+        wanted
+    }
+    fn keep(&mut self, _bytes: usize) {}
+}
+
 /// What one partition gave.
 #[derive(Clone, Debug)]
 pub struct PartitionRead {
@@ -224,6 +242,8 @@ pub struct PartitionRead {
     pub pieces: Vec<Piece>,
     /// Their length in bytes.
     pub bytes: usize,
+    /// Of these the bytes that are held in memory; the others are in files.
+    pub memory: usize,
     /// Offset after the last batch; the offset asked for when there is none.
     pub next_offset: Offset,
     /// For a committed reader: the aborted transactions that have something in these batches, by first offset.
@@ -444,7 +464,17 @@ impl Api {
         reads: &[ReadFrom],
         max_bytes: usize,
     ) -> Vec<Result<PartitionRead, ReadFailure>> {
-        self.node.read(reads, max_bytes).await
+        self.read_within(reads, max_bytes, &mut Unbounded).await
+    }
+
+    /// The same within the memory that there is: where a partition finds less room than it may give, it gives less.
+    pub async fn read_within(
+        &self,
+        reads: &[ReadFrom],
+        max_bytes: usize,
+        memory: &mut dyn ReadMemory,
+    ) -> Vec<Result<PartitionRead, ReadFailure>> {
+        self.node.read(reads, max_bytes, memory).await
     }
 
     /// The first batch in offset order whose maximum timestamp is at or above `timestamp`, whole and in memory.

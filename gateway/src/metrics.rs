@@ -57,6 +57,8 @@ pub struct Metrics {
     pub accept_failures: AtomicU64,
     /// Bytes of requests held in memory now.
     pub request_bytes: AtomicU64,
+    /// Bytes of records held in memory now for answers that are not written.
+    pub response_bytes: AtomicU64,
     closed: [AtomicU64; CLOSE_REASONS.len()],
 }
 
@@ -75,6 +77,7 @@ impl Metrics {
             accepted: AtomicU64::new(0),
             accept_failures: AtomicU64::new(0),
             request_bytes: AtomicU64::new(0),
+            response_bytes: AtomicU64::new(0),
             closed: Default::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! What all connections of a node share: the door into core, settings, counters, budgets.
 
 use crate::connection::Budget;
+use crate::fetch::memory::Memory;
 use crate::fetch::session::Sessions;
 use crate::groups::{self, Groups};
 use crate::logs::Levels;
@@ -25,6 +26,8 @@ pub struct Settings {
     pub fetch_bytes_max: usize,
     /// Received requests of all connections (`request.memory.bytes`).
     pub request_memory_bytes: usize,
+    /// Records in answers of all connections that are not written (`response.memory.bytes`).
+    pub response_memory_bytes: usize,
     /// Connections at once (`connections.max`).
     pub connections_max: usize,
     /// Connections for which the process has descriptors, whatever is set.
@@ -52,6 +55,7 @@ impl Default for Settings {
             frame_bytes_max: 100 << 20,
             fetch_bytes_max: 57_671_680,
             request_memory_bytes: 128 << 20,
+            response_memory_bytes: 64 << 20,
             connections_max: 10_000,
             connections_fit: usize::MAX,
             connection_idle: Duration::from_secs(600),
@@ -78,6 +82,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Memory of received requests.
     pub budget: Arc<Budget>,
+    /// Memory of answers to Fetch.
+    pub fetch_memory: Arc<Memory>,
     /// What clients of Fetch asked to be remembered.
     pub fetch_sessions: Mutex<Sessions>,
     /// The coordinators of groups on this node.
@@ -94,6 +100,7 @@ impl Shared {
         let sessions = Sessions::new(settings.fetch_sessions_max, settings.fetch_session_idle, seed);
         let metrics = Arc::new(Metrics::new());
         let budget = Budget::new(settings.request_memory_bytes, metrics.clone());
+        let fetch_memory = Memory::new(settings.response_memory_bytes, metrics.clone());
         api.derive_topic(offsets_view::topic());
         let groups = groups::Settings::of(&settings.node);
         let groups = Arc::new(Groups::new(api.clone(), groups));
@@ -109,6 +116,7 @@ impl Shared {
             settings,
             metrics,
             budget,
+            fetch_memory,
             fetch_sessions: Mutex::new(sessions),
             groups,
             transactions,

@@ -52,6 +52,7 @@ const NAMES: &[(&str, &str)] = &[
     ("auto.create.topics.enable", "auto.create.topics.enable"),
     ("connections.max.idle.ms", "connections.idle.ms"),
     ("default.replication.factor", "default.replication.factor"),
+    ("fetch.max.bytes", "fetch.max.bytes"),
     ("group.consumer.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
     ("group.consumer.assignors", "group.consumer.assignors"),
     ("group.consumer.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
@@ -89,7 +90,6 @@ const TOPIC_DEFAULTS: &[&str] =
 /// What is as it is, by the names of Kafka's settings for it.
 const FIXED: &[(&str, Kind, &str, &str)] = &[
     ("delete.topic.enable", Kind::Bool, "true", "Topics can be deleted."),
-    ("fetch.max.bytes", Kind::Int { min: 1024, max: i32::MAX }, "57671680", "Largest answer to one Fetch."),
     (
         "group.coordinator.rebalance.protocols",
         Kind::List(&["classic", "consumer"]),
@@ -235,6 +235,7 @@ mod tests {
         assert_eq!(find("node.id"), ("7", Source::Start, true));
         assert_eq!(find("rangeway.extent.bytes"), ("1048576", Source::Start, true));
         assert_eq!(find("num.partitions"), ("16", Source::Default, true));
+        assert_eq!(find("fetch.max.bytes"), ("57671680", Source::Default, true));
         assert_eq!(find("message.max.bytes"), ("1048588", Source::Default, false));
         assert_eq!(find("max.connections"), ("5", Source::All, false));
         assert_eq!(find("log.retention.ms"), ("2", Source::Node, false));

@@ -19,6 +19,8 @@ pub const SIZE_MIN: i64 = 64 * KIB;
 
 const SIZE: Kind = Kind::Bytes { min: SIZE_MIN, max: 1 << 50 };
 const SIZE_IN_MEMORY: Kind = Kind::Bytes { min: SIZE_MIN, max: 64 * GIB };
+/// One response has room for so much, and for one batch that is larger than it.
+const FETCH: Kind = Kind::Bytes { min: 1024, max: 128 * MIB };
 const FRAME: Kind = Kind::Bytes { min: SIZE_MIN, max: i32::MAX as i64 };
 pub(super) const COUNT: Kind = Kind::Int { min: 1, max: 1_000_000 };
 const PERIOD: Kind = Kind::Millis { min: 1, max: i64::MAX };
@@ -146,6 +148,10 @@ node_config! {
         "Largest request; a connection that announces a larger one is closed.";
     "request.memory.bytes" request_memory_bytes: u64 = 128 * MIB as u64, SIZE_IN_MEMORY,
         "Memory for requests that are being received, all connections together.";
+    "response.memory.bytes" response_memory_bytes: u64 = 64 * MIB as u64, SIZE_IN_MEMORY,
+        "Memory for records in responses to consumers that are not yet written, all connections together. Where little is left, responses are smaller. Records that are sent from files take none.";
+    "fetch.max.bytes" fetch_max_bytes: u32 = 55 * MIB as u32, FETCH,
+        "Largest response to one fetch, whatever the consumer asks for; a first batch that is larger is sent whole.";
     "window.entries" window_entries: u32 = 4096, Kind::Int { min: 1, max: 65_536 },
         "Most entries of a range on their way to disk at once.";
     "window.bytes" window_bytes: u64 = 32 * MIB as u64, SIZE_IN_MEMORY,

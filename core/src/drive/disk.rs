@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 /// See the module head.
 pub struct DiskDrive {
@@ -25,6 +26,21 @@ pub struct DiskDrive {
 impl DiskDrive {
     pub(crate) fn new(store: Arc<Inner>, leaf: Arc<Leaf>) -> DiskDrive {
         DiskDrive { store, leaf }
+    }
+
+    /// Lists where that may block. When nobody waits for the answer any more, what was not read is not.
+    fn list_stored(&self, query: ListQuery) -> BoxFuture<'static, Result<Vec<Stored>, ReadError>> {
+        let (leaf, store) = (self.leaf.clone(), self.store.clone());
+        async move {
+            let waited_for = Arc::new(());
+            let waits = Arc::downgrade(&waited_for);
+            let list = move || leaf.list(&query, &store.directories, &|| waits.strong_count() > 0);
+            let task = AbortOnDropHandle::new(tokio::task::spawn_blocking(list));
+            let listed = task.await;
+            drop(waited_for);
+            listed.unwrap_or_else(|e| Err(ReadError::Unavailable(format!("read task ended: {e}"))))
+        }
+        .boxed()
     }
 
     /// Reads files where that may block.
@@ -76,7 +92,7 @@ impl LogDrive for DiskDrive {
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
         match self.list_cached(&query) {
             Some(entries) => ready(Ok(entries)).boxed(),
-            None => self.blocking(move |leaf, store| leaf.list(&query, &store.directories)),
+            None => self.list_stored(query),
         }
     }
 

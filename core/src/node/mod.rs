@@ -13,6 +13,7 @@ mod follow;
 mod lineage;
 mod log_dirs;
 mod maintain;
+mod pieces;
 mod range_stats;
 mod read;
 mod recover;

@@ -1,9 +1,10 @@
 //! Reading: partitions to their ranges, stored bytes as they are.
 
 use super::Inner;
-use crate::api::{AbortedTransaction, PartitionOffsets, PartitionRead, Piece, ProducerView, ReadFrom};
+use super::pieces::Pieces;
+use crate::api::{AbortedTransaction, PartitionOffsets, PartitionRead, ProducerView, ReadFrom, ReadMemory};
 use crate::codec::entry::EntryKind;
-use crate::drive::{FileSlice, Payload, Stored};
+use crate::drive::Stored;
 use crate::error::{ReadFailure, TopicPartition};
 use crate::range::primary::{Known, RangePrimary, ReadView};
 use crate::range::producers::Producer;
@@ -80,12 +81,16 @@ impl Inner {
         &self,
         reads: &[ReadFrom],
         max_bytes: usize,
+        memory: &mut dyn ReadMemory,
     ) -> Vec<Result<PartitionRead, ReadFailure>> {
         let mut answers = Vec::with_capacity(reads.len());
         let mut left = max_bytes;
         let mut first_whole = true;
         for one in reads {
-            let answer = self.read_one(one, left, first_whole).await;
+            let room = memory.take(left.min(one.max_bytes));
+            let answer = self.read_one(one, left.min(room), first_whole).await;
+            let kept = answer.as_ref().map_or(0, |read| read.memory);
+            memory.keep(kept);
             if let Ok(read) = &answer
                 && read.bytes > 0
             {
@@ -115,11 +120,13 @@ impl Inner {
         let found = self.ask(at, |_| true, read).await?;
         let mut read = PartitionRead {
             offsets: offsets_of(&found.view),
-            pieces: Vec::with_capacity(found.entries.len() * 2),
+            pieces: Vec::new(),
             bytes: 0,
+            memory: 0,
             next_offset: from.offset,
             aborted: Vec::new(),
         };
+        let mut pieces = Pieces::of(&found.entries);
         for stored in found.entries {
             let len = stored.payload.len();
             if read.bytes + len > limit && !(first_whole && read.bytes == 0) {
@@ -130,8 +137,9 @@ impl Inner {
                 continue;
             }
             read.bytes += len;
-            push_pieces(&mut read.pieces, stored);
+            pieces.push(stored.payload);
         }
+        (read.pieces, read.memory) = pieces.finish();
         let aborted = found.aborted.into_iter().filter(|span| span.first < read.next_offset);
         read.aborted = aborted
             .map(|span| AbortedTransaction { producer_id: span.producer_id, first_offset: span.first })
@@ -243,30 +251,6 @@ fn producer_view(producer_id: i64, producer: &Producer) -> ProducerView {
         coordinator_epoch: producer.marker().map_or(-1, |marker| marker.coordinator_epoch),
         transaction_start: producer.open().unwrap_or(-1),
     }
-}
-
-/// Adds a stored batch; slices of one file that lie back to back become one piece.
-fn push_pieces(pieces: &mut Vec<Piece>, stored: Stored) {
-    match stored.payload {
-        Payload::Memory { head, body } => {
-            pieces.extend([head, body].into_iter().filter(|b| !b.is_empty()).map(Piece::Memory));
-        }
-        Payload::File(slice) => {
-            if let Some(Piece::File(before)) = pieces.last_mut()
-                && follows(before, &slice)
-            {
-                before.len += slice.len;
-                return;
-            }
-            pieces.push(Piece::File(slice));
-        }
-    }
-}
-
-fn follows(before: &FileSlice, slice: &FileSlice) -> bool {
-    Arc::ptr_eq(&before.file, &slice.file)
-        && before.position + u64::from(before.len) == slice.position
-        && before.len.checked_add(slice.len).is_some()
 }
 
 async fn bytes_of(at: TopicPartition, stored: Stored) -> Result<Bytes, ReadFailure> {

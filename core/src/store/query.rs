@@ -256,11 +256,12 @@ impl Leaf {
         Ok(Address(next))
     }
 
-    /// See `LogDrive::list`.
+    /// See `LogDrive::list`. Ends with an error once `waited_for` is false.
     pub(crate) fn list(
         &self,
         query: &ListQuery,
         directories: &Directories,
+        waited_for: &dyn Fn() -> bool,
     ) -> Result<Vec<Stored>, ReadError> {
         let (partition, from) = (query.partition, query.from_offset);
         let hint = self.hints.lock().get(&partition).filter(|(offset, _)| *offset <= from).map(|(_, e)| *e);
@@ -277,7 +278,17 @@ impl Leaf {
             let fits = |e: &IndexEntry| {
                 e.address >= trimmed && query.min_timestamp.is_none_or(|t| e.max_timestamp >= t)
             };
-            let pick = |i: &LeafIndex| i.at_offset(partition, from).filter(fits).take(limit).collect();
+            let pick = |i: &LeafIndex| {
+                let (mut bytes, mut full) = (0, false);
+                // One more than fits, likewise.
+                let wanted = |e: &IndexEntry| {
+                    let wanted = !full;
+                    full = bytes >= query.max_bytes.max(1);
+                    bytes += e.payload_len as usize;
+                    wanted
+                };
+                i.at_offset(partition, from).filter(fits).take(limit).take_while(wanted).collect()
+            };
             (state.candidates(wanted, pick), state.first_bad(0), trimmed)
         };
         let mut merge = Merge::new(directories, Want::Partition(partition, from), candidates);
@@ -314,7 +325,7 @@ impl Leaf {
         }
         match damaged {
             Some((a, what)) if found.is_empty() && a < query.below.0 => Err(self.damaged(a, &what)),
-            _ => self.load_all(found, Payloads::All, directories),
+            _ => self.load_all(found, Payloads::All, directories, waited_for),
         }
     }
 
@@ -360,7 +371,7 @@ impl Leaf {
         }
         match damaged {
             Some((a, what)) if found.is_empty() && a < query.below.0 => Err(self.damaged(a, &what)),
-            _ => self.load_all(found, payloads, directories),
+            _ => self.load_all(found, payloads, directories, &|| true),
         }
     }
 
@@ -406,9 +417,13 @@ impl Leaf {
         found: Vec<(Arc<Extent>, IndexEntry)>,
         payloads: Payloads,
         directories: &Directories,
+        waited_for: &dyn Fn() -> bool,
     ) -> Result<Vec<Stored>, ReadError> {
         let mut answer = Vec::with_capacity(found.len());
         for (extent, entry) in found {
+            if !waited_for() {
+                return Err(ReadError::Unavailable("nobody waits for the answer".to_owned()));
+            }
             let recent = self.state.read().tail.get(entry.address).map(stored);
             match recent {
                 Some(stored) => answer.push(stored),

@@ -262,6 +262,8 @@ pub(super) fn settings(loaded: &Loaded) -> Settings {
     Settings {
         advertised: loaded.program.advertised.clone(),
         frame_bytes_max: node.request_max_bytes as usize,
+        fetch_bytes_max: node.fetch_max_bytes as usize,
+        response_memory_bytes: usize::try_from(node.response_memory_bytes).unwrap_or(usize::MAX),
         request_memory_bytes: usize::try_from(node.request_memory_bytes).unwrap_or(usize::MAX),
         connections_max: node.connections_max as usize,
         connections_fit: connections_fit(node.connections_max as usize),

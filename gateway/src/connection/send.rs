@@ -2,6 +2,7 @@
 
 use crate::protocol::dispatch::Frame;
 use bytes::{Buf, Bytes};
+use futures_util::FutureExt;
 use rangeway_core::api::{FileSlice, Piece};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -23,6 +24,12 @@ pub trait Wire: AsyncRead + AsyncWrite + Unpin + Send {
     /// The socket, where bytes written are bytes sent.
     fn tcp(&self) -> Option<&TcpStream> {
         None
+    }
+
+    /// Whether the peer is known to send nothing more, though what it sent may not be read yet.
+    fn is_left(&self) -> bool {
+        let ready = self.tcp().and_then(|tcp| tcp.ready(Interest::READABLE).now_or_never());
+        ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
     }
 }
 

@@ -5,6 +5,8 @@
 //! ```
 //! An ordered request is taken up when all earlier ordered ones are issued, so Produce on one connection is sequenced
 //! in the order it came while earlier batches still wait for their disk. Nothing else runs between socket and core.
+//! Work does not run ahead of what is written: a request is taken up while the replies before it that are not written are
+//! below [`REPLIES_BYTES_MAX`], and a Fetch when the one before it is written.
 
 use super::Service;
 use super::accept::Quiet;
@@ -32,6 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Requests in progress on one connection.
 const IN_PROGRESS_MAX: usize = 64;
+/// Bytes of unwritten replies of a connection, beyond which nothing more is taken up.
+const REPLIES_BYTES_MAX: usize = 256 << 10;
 /// How often a connection looks at its clock.
 const TICK: Duration = Duration::from_secs(5);
 /// What a stopping node gives to requests in progress.
@@ -58,6 +62,8 @@ enum End {
 struct Slot {
     row: &'static Row,
     since: Instant,
+    /// Whether it was taken up.
+    begun: bool,
     state: State,
     /// Its memory, until its reply is taken.
     _charge: Charge,
@@ -68,14 +74,51 @@ enum State {
     Issue(Work<Result<Answer, Close>>),
     /// Issued, not done.
     Wait(Work<Result<Reply, Close>>),
-    /// Done.
-    Done(Result<Reply, Close>),
+    /// Done; with the bytes of the reply.
+    Done(Result<Reply, Close>, usize),
+}
+
+impl State {
+    fn done(reply: Result<Reply, Close>) -> State {
+        let frame = match &reply {
+            Ok(reply) => reply.frame.as_ref(),
+            Err(Close::ProduceHeld(frame)) => Some(frame),
+            Err(_) => None,
+        };
+        let bytes = frame.map_or(0, |frame| frame.iter().map(Piece::len).sum());
+        State::Done(reply, bytes)
+    }
+}
+
+/// Replies that are not written.
+#[derive(Copy, Clone, Debug, Default)]
+struct Unwritten {
+    bytes: usize,
+    /// Whether one of a request in turn is, or will be, among them.
+    in_turn: bool,
+}
+
+impl Unwritten {
+    /// Whether a request behind these is not to be taken up yet.
+    fn hold(self, stage: Stage) -> bool {
+        self.bytes >= REPLIES_BYTES_MAX || stage == Stage::InTurn && self.in_turn
+    }
+}
+
+/// The oldest request, once it is done.
+struct Taken {
+    row: &'static Row,
+    since: Instant,
+    reply: Result<Reply, Close>,
+    bytes: usize,
 }
 
 /// Requests in progress, in order of arrival.
 #[derive(Default)]
 struct Pipeline {
     slots: VecDeque<Slot>,
+    /// What was taken and is not written.
+    unwritten: Unwritten,
 }
 
 impl Pipeline {
@@ -84,17 +127,20 @@ impl Pipeline {
     }
 
     /// Goes on with everything that may go on; the oldest request's reply once it is there. Pending when there is none.
-    fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<(&'static Row, Instant, Result<Reply, Close>)> {
+    fn poll(&mut self, cx: &mut Cx<'_>) -> Poll<Taken> {
         let mut earlier_unissued = false;
+        let mut ahead = self.unwritten;
         for slot in &mut self.slots {
             if let State::Issue(work) = &mut slot.state {
-                let held = slot.row.stage == Stage::Ordered && earlier_unissued;
+                let stage = slot.row.stage;
+                let held = stage == Stage::Ordered && earlier_unissued || !slot.begun && ahead.hold(stage);
                 if !held {
+                    slot.begun = true;
                     match work.as_mut().poll(cx) {
                         Poll::Pending => {}
-                        Poll::Ready(Ok(Answer::Now(reply))) => slot.state = State::Done(Ok(reply)),
+                        Poll::Ready(Ok(Answer::Now(reply))) => slot.state = State::done(Ok(reply)),
                         Poll::Ready(Ok(Answer::Later(work))) => slot.state = State::Wait(work),
-                        Poll::Ready(Err(close)) => slot.state = State::Done(Err(close)),
+                        Poll::Ready(Err(close)) => slot.state = State::done(Err(close)),
                     }
                 }
             }
@@ -104,16 +150,38 @@ impl Pipeline {
             if let State::Wait(work) = &mut slot.state
                 && let Poll::Ready(reply) = work.as_mut().poll(cx)
             {
-                slot.state = State::Done(reply);
+                slot.state = State::done(reply);
+            }
+            ahead.in_turn |= slot.row.stage == Stage::InTurn;
+            if let State::Done(_, bytes) = &slot.state {
+                ahead.bytes += bytes;
             }
         }
         match self.slots.front().map(|slot| &slot.state) {
-            Some(State::Done(_)) => {}
+            Some(State::Done(..)) => {}
             _ => return Poll::Pending,
         }
         match self.slots.pop_front() {
-            Some(Slot { row, since, state: State::Done(reply), .. }) => Poll::Ready((row, since, reply)),
+            Some(Slot { row, since, state: State::Done(reply, bytes), .. }) => {
+                self.unwritten.bytes += bytes;
+                self.unwritten.in_turn |= row.stage == Stage::InTurn;
+                Poll::Ready(Taken { row, since, reply, bytes })
+            }
             _ => Poll::Pending,
+        }
+    }
+
+    /// What was taken is written.
+    fn written(&mut self) {
+        self.unwritten = Unwritten::default();
+    }
+
+    /// Nobody is there to be told what requests in turn, which change nothing, come to: they end without.
+    fn give_up(&mut self) {
+        for slot in &mut self.slots {
+            if slot.row.stage == Stage::InTurn && !matches!(slot.state, State::Done(..)) {
+                slot.state = State::done(Ok(Reply::default()));
+            }
         }
     }
 }
@@ -196,7 +264,7 @@ struct Connection<'a, T, S> {
 
 /// What a connection wakes for.
 enum Event {
-    Reply(&'static Row, Instant, Result<Reply, Close>),
+    Reply(Taken),
     Read(io::Result<usize>),
     Room,
     Ended,
@@ -242,7 +310,7 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
                 };
                 tokio::select! {
                     biased;
-                    (row, since, reply) = poll_fn(|cx| pipeline.poll(cx)) => Event::Reply(row, since, reply),
+                    taken = poll_fn(|cx| pipeline.poll(cx)) => Event::Reply(taken),
                     read = read => Event::Read(read),
                     () = wait, if open && !room => Event::Room,
                     () = over(ended) => Event::Ended,
@@ -251,9 +319,9 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
                 }
             };
             let end = match event {
-                Event::Reply(row, since, reply) => {
+                Event::Reply(taken) => {
                     self.rest();
-                    self.answer(row, since, reply).await
+                    self.answer(taken).await
                 }
                 Event::Read(Ok(0)) => Some(End::Client),
                 Event::Read(Ok(bytes)) => {
@@ -270,6 +338,10 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
                 Event::Ended => Some(End::Stalled),
                 Event::Tick => {
                     tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                    // Where it is read, the read tells.
+                    if !room && self.stream.is_left() {
+                        self.pipeline.give_up();
+                    }
                     self.look_at_clock()
                 }
                 Event::Stop => {
@@ -339,28 +411,24 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
     }
 
     /// Writes this reply and all that are ready behind it.
-    async fn answer(
-        &mut self,
-        row: &'static Row,
-        since: Instant,
-        reply: Result<Reply, Close>,
-    ) -> Option<End> {
+    async fn answer(&mut self, taken: Taken) -> Option<End> {
         let mut frames: Vec<Frame> = Vec::new();
-        let mut next = Some((row, since, reply));
+        let mut holds = Vec::new();
+        let mut next = Some(taken);
         let mut end = None;
-        while let Some((row, since, reply)) = next.take() {
+        while let Some(Taken { row, since, reply, bytes }) = next.take() {
             let counters = self.service.metrics().api(row);
             match reply {
                 Ok(reply) => {
                     if let Some(counters) = counters {
-                        let size = reply.as_ref().map_or(0, |f| f.iter().map(Piece::len).sum());
-                        counters.count_reply(since.elapsed(), size);
+                        counters.count_reply(since.elapsed(), bytes);
                     }
-                    frames.extend(reply);
+                    frames.extend(reply.frame);
+                    holds.extend(reply.hold);
                 }
                 Err(Close::ProduceHeld(reply)) => {
                     if let Some(counters) = counters {
-                        counters.count_reply(since.elapsed(), reply.iter().map(Piece::len).sum());
+                        counters.count_reply(since.elapsed(), bytes);
                     }
                     frames.push(reply);
                     self.refused.get_or_insert_with(|| Close::ProduceHeld(Frame::new()));
@@ -382,6 +450,8 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
         let patience = self.service.settings().connection_idle;
         match tokio::time::timeout(patience, send(&mut self.stream, &mut frames)).await {
             Ok(Ok(())) => {
+                drop(holds);
+                self.pipeline.written();
                 self.active = Instant::now();
                 end
             }
@@ -417,7 +487,7 @@ fn begin<S: Service>(
     let bytes = frame.len();
     let since = Instant::now();
     let (row, state) = match route(frame)? {
-        Routed::Reply(row, frame) => (row, State::Done(Ok(Some(frame)))),
+        Routed::Reply(row, frame) => (row, State::done(Ok(frame.into()))),
         Routed::Call(request) => (request.row, State::Issue(guarded(request, info, service))),
     };
     charge.add(bytes.saturating_mul(row.memory.saturating_sub(1)));
@@ -425,7 +495,7 @@ fn begin<S: Service>(
         counters.requests.fetch_add(1, Relaxed);
         counters.bytes_in.fetch_add(bytes as u64, Relaxed);
     }
-    Ok(Slot { row, since, state, _charge: charge })
+    Ok(Slot { row, since, begun: false, state, _charge: charge })
 }
 
 /// The service's work; a panic in it ends this connection only.

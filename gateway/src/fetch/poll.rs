@@ -3,15 +3,17 @@
 //! Answers at once when there are `min_bytes`, when nothing can be read, when a read fails or an epoch diverges, else
 //! when `max_wait` is over. Errors found before the read do not cut the wait short while another partition is readable.
 
+use super::memory::{Held, Memory};
 use super::session::{TopicKey, Wanted};
 use crate::groups::Groups;
 use crate::offsets_view;
 use crate::protocol::errors;
 use crate::vpartition;
 use kafka_protocol::ResponseError;
-use rangeway_core::api::{Api, Catalog, Isolation, PartitionRead, ReadFrom, TopicView};
+use rangeway_core::api::{Api, Catalog, Isolation, PartitionRead, ReadFrom, ReadMemory, TopicView};
 use rangeway_core::error::TopicPartition;
 use rangeway_core::types::NodeId;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long, how much, and what of transactions.
@@ -57,6 +59,8 @@ pub struct Source<'a> {
     pub node: NodeId,
     /// What `__consumer_offsets` is made of.
     pub groups: &'a Groups,
+    /// What answers may hold.
+    pub memory: &'a Arc<Memory>,
 }
 
 /// A wanted partition that was found.
@@ -111,13 +115,13 @@ fn diverging(api: &Api, at: TopicPartition, wanted: &Wanted) -> Result<Option<Ou
     Ok(None)
 }
 
-/// Reads all that is wanted, waiting as the limits say: one outcome per partition, in order.
+/// Reads all that is wanted, waiting as the limits say: one outcome per partition, in order, and the memory that they hold.
 pub async fn poll(
     source: Source<'_>,
     wanted: &[Wanted],
     limits: Limits,
     refuse: &Refuse<'_>,
-) -> Vec<Outcome> {
+) -> (Vec<Outcome>, Held) {
     let deadline = Instant::now() + limits.max_wait;
     let mut watch = None;
     loop {
@@ -127,7 +131,7 @@ pub async fn poll(
             || round.bytes >= limits.min_bytes
             || Instant::now() >= deadline
         {
-            return round.outcomes;
+            return (round.outcomes, round.held);
         }
         let Some(watch) = &mut watch else {
             // Nothing that comes after this is missed: the next round reads again before it waits.
@@ -135,26 +139,37 @@ pub async fn poll(
             continue;
         };
         if tokio::time::timeout_at(deadline.into(), watch.changed()).await.is_err() {
-            return round.outcomes;
+            return (round.outcomes, round.held);
         }
     }
+}
+
+/// Whether there is more than was read.
+fn has_more(read: &PartitionRead, isolation: Isolation) -> bool {
+    read.next_offset
+        < match isolation {
+            Isolation::Uncommitted => read.offsets.high_watermark,
+            Isolation::Committed => read.offsets.last_stable,
+        }
 }
 
 struct Round {
     outcomes: Vec<Outcome>,
     readable: Vec<TopicPartition>,
     bytes: usize,
+    held: Held,
     /// Something that the client must know at once.
     urgent: bool,
 }
 
 impl Round {
     async fn read(source: Source<'_>, wanted: &[Wanted], limits: Limits, refuse: &Refuse<'_>) -> Round {
-        let Source { api, node, groups } = source;
+        let Source { api, node, groups, memory } = source;
         let mut round = Round {
             outcomes: Vec::with_capacity(wanted.len()),
             readable: Vec::new(),
             bytes: 0,
+            held: memory.answer(),
             urgent: false,
         };
         let mut reads = Vec::with_capacity(wanted.len());
@@ -203,12 +218,15 @@ impl Round {
         }
         let answers = match reads.is_empty() {
             true => Vec::new(),
-            false => api.read(&reads, limits.max_bytes).await,
+            false => api.read_within(&reads, limits.max_bytes, &mut round.held).await,
         };
         for (row, answer) in rows.into_iter().zip(answers) {
             let outcome = match answer {
                 Ok(read) => {
                     round.bytes += read.bytes;
+                    // Where memory is short, more is not to come by waiting.
+                    round.urgent |=
+                        round.bytes > 0 && round.held.is_short() && has_more(&read, limits.isolation);
                     Outcome::Read(read)
                 }
                 Err(failure) => {
@@ -236,11 +254,12 @@ impl Round {
         bytes_max: usize,
     ) {
         let of_partition = usize::try_from(want.max_bytes).unwrap_or(0);
-        let bytes_max = bytes_max.saturating_sub(self.bytes).min(of_partition);
+        let bytes_max = self.held.take(bytes_max.saturating_sub(self.bytes).min(of_partition));
         let first_whole = self.bytes == 0;
         let outcome = match offsets_view::read(groups, at, want.offset, bytes_max, first_whole).await {
             Ok(read) => {
                 self.bytes += read.bytes;
+                self.held.keep(read.memory);
                 Outcome::Read(read)
             }
             Err(code) => {

@@ -45,8 +45,13 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
         }
     };
     let refuse = |topic: &TopicView| refused(&context, topic);
-    let source = Source { api: &context.api, node: context.shared.node, groups: &context.shared.groups };
-    let outcomes = poll(source, &turn.wanted, limits, &refuse).await;
+    let source = Source {
+        api: &context.api,
+        node: context.shared.node,
+        groups: &context.shared.groups,
+        memory: &context.shared.fetch_memory,
+    };
+    let (outcomes, held) = poll(source, &turn.wanted, limits, &refuse).await;
     let mut splices = Splices::default();
     let rows: Vec<(PartitionData, Shown)> = turn
         .wanted
@@ -60,7 +65,11 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
     let rows = rows.into_iter().map(|(data, _)| data);
     let response =
         FetchResponse::default().with_session_id(session).with_responses(grouped(&turn, rows, &include));
-    reply(&response, splices, &context, correlation).map(Answer::Now)
+    let mut reply = reply(&response, splices, &context, correlation)?;
+    if !held.is_empty() {
+        reply.hold = Some(Box::new(held));
+    }
+    Ok(Answer::Now(reply))
 }
 
 fn reply(
@@ -69,7 +78,7 @@ fn reply(
     context: &Context,
     correlation: i32,
 ) -> Result<Reply, Close> {
-    frame::encode("Fetch", response, splices, context.version, correlation).map(Some)
+    frame::encode("Fetch", response, splices, context.version, correlation).map(Reply::from)
 }
 
 /// Why a topic is not for this client: rights, or a codec that its version does not know.

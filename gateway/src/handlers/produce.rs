@@ -345,7 +345,7 @@ async fn finish(
     if acks == 0 {
         let mut rows = topics.iter().flat_map(|t| &t.response.partition_responses);
         return match rows.find(|row| row.error_code != errors::NONE) {
-            None => Ok(None),
+            None => Ok(Reply::default()),
             Some(row) => Err(Close::UnacknowledgedFailure(
                 row.error_message
                     .as_ref()
@@ -357,7 +357,7 @@ async fn finish(
         .with_responses(topics.into_iter().map(|t| t.response).collect())
         .with_node_endpoints(endpoints);
     let reply = encode("Produce", &response, context.version, correlation)?;
-    if close_after { Err(Close::ProduceHeld(reply)) } else { Ok(Some(reply)) }
+    if close_after { Err(Close::ProduceHeld(reply)) } else { Ok(reply.into()) }
 }
 
 fn settle(

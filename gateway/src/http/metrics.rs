@@ -147,6 +147,12 @@ pub fn kafka(metrics: &Metrics) -> Vec<Family> {
         ),
         closed,
         one("request_memory_bytes", "Bytes of requests held in memory.", Kind::Gauge, &metrics.request_bytes),
+        one(
+            "response_memory_bytes",
+            "Bytes of records held in memory for responses that are not yet written.",
+            Kind::Gauge,
+            &metrics.response_bytes,
+        ),
         requests,
         errors,
         bytes_in,

@@ -61,12 +61,13 @@ pub async fn read(
         Some(batch) if first_whole || batch.len() <= bytes_max => batch,
         _ => {
             let (pieces, aborted) = (Vec::new(), Vec::new());
-            return Ok(PartitionRead { offsets, pieces, bytes: 0, next_offset: offset, aborted });
+            return Ok(PartitionRead { offsets, pieces, bytes: 0, memory: 0, next_offset: offset, aborted });
         }
     };
     Ok(PartitionRead {
         offsets,
         bytes: batch.len(),
+        memory: batch.len(),
         pieces: vec![Piece::Memory(batch)],
         next_offset: int(seen.through),
         aborted: Vec::new(),

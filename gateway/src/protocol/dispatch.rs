@@ -8,6 +8,7 @@ use kafka_protocol::messages::{ApiVersionsResponse, RequestHeader, api_versions_
 use kafka_protocol::protocol::{Encodable, HeaderVersion, Request, StrBytes};
 use rangeway_core::api::Piece;
 use smallvec::SmallVec;
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -25,8 +26,20 @@ pub enum Answer {
     Later(Work<Result<Reply, Close>>),
 }
 
-/// Bytes for the peer; `None` where the protocol wants no answer.
-pub type Reply = Option<Frame>;
+/// What a request comes to.
+#[derive(Default)]
+pub struct Reply {
+    /// Bytes for the peer; `None` where the protocol wants no answer.
+    pub frame: Option<Frame>,
+    /// Dropped when they are written, or their connection has ended.
+    pub hold: Option<Box<dyn Any + Send>>,
+}
+
+impl From<Frame> for Reply {
+    fn from(frame: Frame) -> Reply {
+        Reply { frame: Some(frame), hold: None }
+    }
+}
 
 /// One response: its length prefix, head and body, as pieces in memory and in files.
 pub type Frame = SmallVec<[Piece; 1]>;
@@ -179,7 +192,7 @@ where
     let request = decode::<R>(&decoded)?;
     let Decoded { row, version, correlation, .. } = decoded;
     let response = handler(context, request).await?;
-    Ok(Answer::Now(Some(encode(row.name, &response, version, correlation)?)))
+    Ok(Answer::Now(encode(row.name, &response, version, correlation)?.into()))
 }
 
 /// Encodes a response that has no stored bytes in it.

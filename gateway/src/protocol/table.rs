@@ -31,6 +31,9 @@ pub enum Stage {
     Ordered,
     /// Worked on beside others.
     Overlapping,
+    /// Worked on beside others, but taken up only when all earlier ones of this stage are answered and the answers written:
+    /// such an answer may be large.
+    InTurn,
 }
 
 /// Which quota a request is counted under.
@@ -126,7 +129,7 @@ pub static TABLE: &[Row] = &[
         ..row!("Produce", 0, 3..=13, flexible 9, Ordered, 1, Write, Produce,
             raw handlers::produce::handle, "Store batches")
     },
-    row!("Fetch", 1, 4..=17, flexible 12, Overlapping, 8, Read, Fetch,
+    row!("Fetch", 1, 4..=17, flexible 12, InTurn, 8, Read, Fetch,
         raw handlers::fetch::handle, "Read batches, waiting for them if wished"),
     row!("ListOffsets", 2, 1..=10, flexible 6, Overlapping, 8, Describe, Request,
         ListOffsetsRequest => handlers::list_offsets::handle, "Offsets by time, first and last"),

@@ -1,13 +1,13 @@
 //! What one client does with much of the node's memory, and what others notice of it: nothing.
 
-use crate::support::{Batch, Broker, Client, start};
+use crate::support::{Batch, Broker, Client, Topic, batches, fetch_request, frame, start};
 use bytes::BufMut;
 use kafka_protocol::messages::ApiVersionsRequest;
 use rangeway_gateway::Settings;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 
 const CLAIMED: i32 = 100_000_000;
@@ -87,4 +87,90 @@ async fn half_frames_end_when_a_whole_one_needs_their_memory_and_not_before() {
     for attacker in more.into_iter().chain([alone]) {
         attacker.abort();
     }
+}
+
+const SMALL_BATCHES: usize = 400;
+
+/// A topic of batches of one record and about 7 KB each, which answers hold in memory.
+async fn small_batches(client: &mut Client) -> Topic {
+    let topic = client.topic(1, &[]).await;
+    let batch = Batch::of(1).value(7000).bytes();
+    for _ in 0..SMALL_BATCHES {
+        assert_eq!(client.produce(&topic, batch.clone()).await.error_code, 0);
+    }
+    topic
+}
+
+/// A fetch of all that there is.
+fn greedy(topic: &Topic, offset: i64) -> kafka_protocol::messages::FetchRequest {
+    let mut request = fetch_request(topic, &[(0, offset)]);
+    request.topics[0].partitions[0].partition_max_bytes = 50 << 20;
+    request
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_are_not_read_hold_bounded_memory_and_stop_nobody() {
+    const LIMIT: u64 = 1 << 20;
+    const UNREAD: u64 = 20;
+    let settings = Settings { response_memory_bytes: LIMIT as usize, ..Settings::default() };
+    let broker = start(settings).await;
+    let held = || broker.shared.metrics.response_bytes.load(Ordering::Relaxed);
+    let mut client = Client::to(&broker).await;
+    let topic = small_batches(&mut client).await;
+    let mut unread = Vec::new();
+    for _ in 0..UNREAD {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(broker.address).await.unwrap();
+        let fetches: Vec<u8> = (0..60).flat_map(|n| frame(n, 12, &greedy(&topic, 0))).collect();
+        stream.write_all(&fetches).await.unwrap();
+        unread.push(stream);
+    }
+    // Until the buffers of the sockets are full.
+    let (mut most, mut same) = (0, 0);
+    while same < 50 {
+        let before = held();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        same = if held() == before { same + 1 } else { 0 };
+        most = most.max(held());
+    }
+    // What each has at least, and a batch.
+    let above = (UNREAD + 1) * ((64 << 10) + 8192);
+    assert!(most > LIMIT / 2, "{most} bytes");
+    assert!(most <= LIMIT + above, "{most} bytes");
+    let mut offset = 0;
+    while offset < SMALL_BATCHES as i64 {
+        let response = client.call(12, greedy(&topic, offset)).await;
+        let got = batches(&crate::support::only(&response).records);
+        assert_eq!(got[0].0, offset);
+        offset = got[got.len() - 1].1 + 1;
+        assert!(held() <= LIMIT + above, "{} bytes", held());
+    }
+    drop(unread);
+    for _ in 0..1000 {
+        if held() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(held(), 0, "they ended with their connections");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_is_no_larger_than_the_node_says_and_is_not_waited_for_when_memory_is_short() {
+    let settings =
+        Settings { fetch_bytes_max: 200_000, response_memory_bytes: 64 << 10, ..Settings::default() };
+    let broker = start(settings).await;
+    let mut client = Client::to(&broker).await;
+    let topic = small_batches(&mut client).await;
+    // 64 KiB hold nine. What is wanted does not come by waiting.
+    let wishes = greedy(&topic, 0).with_min_bytes(100_000).with_max_wait_ms(300_000);
+    let response = client.call(12, wishes).await;
+    assert_eq!(batches(&crate::support::only(&response).records).len(), 9);
+    let settings = Settings { fetch_bytes_max: 20_000, ..Settings::default() };
+    let broker = start(settings).await;
+    let mut client = Client::to(&broker).await;
+    let topic = small_batches(&mut client).await;
+    let response = client.call(12, greedy(&topic, 0)).await;
+    assert_eq!(batches(&crate::support::only(&response).records).len(), 2);
 }

@@ -5,31 +5,67 @@ use super::*;
 use crate::handlers::api_versions;
 use crate::protocol::dispatch::encode;
 use crate::shared::Settings;
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, BytesMut};
 use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, RequestHeader};
 use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
 use std::net::SocketAddr;
+use std::sync::Weak;
+use std::sync::atomic::AtomicUsize;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 struct Fake {
     settings: Settings,
     metrics: Arc<Metrics>,
     budget: Arc<Budget>,
+    /// Requests that were taken up.
+    begun: AtomicUsize,
+    /// One for each Fetch that may end.
+    fetches: Semaphore,
+    me: Weak<Fake>,
+}
+
+/// More than the buffers of a socket take.
+const LARGE: usize = 16 << 20;
+
+/// A response that has nothing in it but its number.
+fn numbered(correlation: i32, len: usize) -> Frame {
+    let mut bytes = BytesMut::with_capacity(len + 4);
+    bytes.put_i32(len as i32);
+    bytes.put_i32(correlation);
+    bytes.resize(len + 4, 0);
+    Frame::from_iter([Piece::Memory(bytes.freeze())])
 }
 
 impl Fake {
     fn new(settings: Settings) -> Arc<Fake> {
         let metrics = Arc::new(Metrics::new());
         let budget = Budget::new(settings.request_memory_bytes, metrics.clone());
-        Arc::new(Fake { settings, metrics, budget })
+        Arc::new_cyclic(|me| Fake {
+            settings,
+            metrics,
+            budget,
+            begun: AtomicUsize::new(0),
+            fetches: Semaphore::new(0),
+            me: me.clone(),
+        })
     }
 }
 
 impl Service for Fake {
     fn call(&self, request: Decoded, info: &Arc<ConnectionInfo>) -> Work<Result<Answer, Close>> {
         let info = info.clone();
+        let Some(me) = self.me.upgrade() else { panic!("the service is in use") };
         Box::pin(async move {
+            me.begun.fetch_add(1, Relaxed);
+            if request.row.name == "Fetch" {
+                me.fetches.acquire().await.unwrap().forget();
+                return Ok(Answer::Now(numbered(request.correlation, 4).into()));
+            }
+            if request.client_id.as_ref().is_some_and(|id| id.as_str() == "large") {
+                return Ok(Answer::Now(numbered(request.correlation, LARGE).into()));
+            }
             let body = crate::protocol::dispatch::decode::<ApiVersionsRequest>(&request)?;
             if request.client_id.as_ref().is_some_and(|id| id.as_str() == "panic") {
                 panic!("as the test asks");
@@ -39,7 +75,7 @@ impl Service for Fake {
             if request.client_id.as_ref().is_some_and(|id| id.as_str() == "held") {
                 return Ok(Answer::Later(Box::pin(async { Err(Close::ProduceHeld(reply)) })));
             }
-            Ok(Answer::Now(Some(reply)))
+            Ok(Answer::Now(reply.into()))
         })
     }
     fn settings(&self) -> &Settings {
@@ -241,4 +277,66 @@ async fn a_reply_that_ends_the_connection_is_sent_and_what_was_read_is_answered(
     }
     assert!(counted());
     stop.cancel();
+}
+
+fn fetch(correlation: i32) -> Vec<u8> {
+    let mut frame = request(0, correlation, None);
+    frame[4..8].copy_from_slice(&[0, 1, 0, 4]);
+    frame
+}
+
+/// Waits until `done`; bounded.
+async fn until(done: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it did not come to be");
+}
+
+#[tokio::test]
+async fn a_fetch_is_taken_up_when_the_one_before_it_is_answered() {
+    let (address, service, _stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let frames = [fetch(1), request(3, 2, None), fetch(3), request(3, 4, None), fetch(5)].concat();
+    stream.write_all(&frames).await.unwrap();
+    for (answered, correlation) in [1, 3, 5].into_iter().enumerate() {
+        // The other two go ahead.
+        until(|| service.begun.load(Relaxed) == 3 + answered).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(service.begun.load(Relaxed), 3 + answered);
+        service.fetches.add_permits(1);
+        assert_eq!(response(&mut stream).await.unwrap().get_i32(), correlation);
+        if correlation < 5 {
+            assert_eq!(response(&mut stream).await.unwrap().get_i32(), correlation + 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_taken_up_while_much_that_was_answered_is_not_written() {
+    let (address, service, _stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let frames: Vec<u8> = (0..10).flat_map(|n| request(3, n, Some("large"))).collect();
+    stream.write_all(&frames).await.unwrap();
+    until(|| service.begun.load(Relaxed) == 1).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(service.begun.load(Relaxed), 1);
+    for correlation in 0..10 {
+        let mut body = response(&mut stream).await.unwrap();
+        assert_eq!((body.len(), body.get_i32()), (LARGE, correlation));
+    }
+}
+
+#[tokio::test]
+async fn fetches_end_with_their_client_though_more_was_sent_than_is_read() {
+    let (address, service, _stop) = start().await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let frames: Vec<u8> = (0..4 * IN_PROGRESS_MAX as i32).flat_map(fetch).collect();
+    stream.write_all(&frames).await.unwrap();
+    until(|| service.begun.load(Relaxed) == 1).await;
+    drop(stream);
+    until(|| service.metrics.connections.load(Relaxed) == 0).await;
 }
