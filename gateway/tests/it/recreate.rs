@@ -59,11 +59,12 @@ async fn write(version: i16, mut topic: watch::Receiver<Topic>, acks: Arc<Atomic
 /// Waits for records by id until the channel closes; how many answers it got.
 async fn read(mut topic: watch::Receiver<Topic>) -> usize {
     let (mut c, mut answers, mut offset) = (Client::new().await, 0, 0);
+    let mut reading = topic.borrow().id;
     while topic.has_changed().is_ok() {
-        if topic.has_changed().is_ok_and(|changed| changed) {
-            offset = 0;
-        }
         let t = topic.borrow_and_update().clone();
+        if t.id != reading {
+            (reading, offset) = (t.id, 0);
+        }
         let response = c.call(13, fetch_request(&t, &[(0, offset)]).with_max_wait_ms(200)).await;
         assert_eq!(response.error_code, 0);
         let partition = &response.responses[0].partitions[0];
