@@ -336,7 +336,9 @@ impl LogDrive for Quorum {
             }
             answers.push(answer);
         }
-        (answers.len() == self.copies()).then(|| union(Order::Offset, limits(query), answers))
+        // As `list` does it: all that were opened, and no fewer than a seal quorum.
+        let all = answers.len() == self.children.len() && answers.len() >= self.seal_quorum();
+        all.then(|| union(Order::Offset, limits(query), answers))
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Vec<Stored>, ReadError>> {
