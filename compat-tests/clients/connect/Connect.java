@@ -262,10 +262,15 @@ public final class Connect {
         Files.write(from, lines);
         var worker = Worker.standalone(home, "alone", bootstrap, List.of(source("alone-source", from, RUN + "-alone"), sink("alone-sink", RUN + "-alone", to)));
         for (int part = 1; part <= 2; part++) {
-            worker.start();
             var wanted = part == 1 ? lines : IntStream.range(0, 2 * LINES).mapToObj(n -> "line " + n % LINES + " alone").toList();
-            Lines.until("the sink has part " + part, () -> Files.exists(to) && Files.readAllLines(to).equals(wanted));
-            worker.stop();
+            try {
+                worker.start();
+                Lines.until("the sink has part " + part, () -> Files.exists(to) && Files.readAllLines(to).equals(wanted));
+                worker.stop();
+            } catch (Throwable problem) {
+                worker.show();
+                throw problem;
+            }
             Files.write(from, lines, StandardOpenOption.APPEND);
         }
     }

@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 
 /** A worker of Kafka Connect as a process of its own, and its REST door. */
 final class Worker {
@@ -18,6 +19,7 @@ final class Worker {
     private static final HttpClient HTTP = HttpClient.newHttpClient();
     private static final String TEXT = "org.apache.kafka.connect.storage.StringConverter";
     private static final int HEAP_MB = 256;
+    private static final long HUNG_MS = 30_000;
 
     private final String name;
     private final Path log;
@@ -85,8 +87,25 @@ final class Worker {
         });
     }
 
+    /**
+     * SIGTERM, and the end of the process. Under load Connect's REST server (Jetty 12.0.34) now and then takes no notice of
+     * its stop, and Connect waits for it for good before it stops anything else. Its tasks go on meanwhile and their offsets
+     * are flushed every 500 ms, so that SIGKILL is as good then; any other process that does not end is a fault.
+     */
     void stop() throws Exception {
+        process.toHandle().destroy();
+        if (!process.waitFor(HUNG_MS, TimeUnit.MILLISECONDS) && dump().contains("org.eclipse.jetty.server.Server.join")) {
+            System.err.println(name + ": its REST server did not stop; SIGKILL");
+            kill();
+        }
         Lines.stop(process);
+    }
+
+    /** What its log has once its threads are shown there. */
+    private String dump() throws Exception {
+        new ProcessBuilder("kill", "-QUIT", Long.toString(process.pid())).start().waitFor();
+        Lines.until(name + " shows its threads", () -> Files.readString(log).contains("JNI global refs"));
+        return Files.readString(log);
     }
 
     void kill() throws Exception {
