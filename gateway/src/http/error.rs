@@ -5,6 +5,7 @@ use axum::Json;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use rangeway_core::error::{ReshardError, TopicError};
+use std::time::Duration;
 
 /// An answer that is an error.
 #[derive(Debug)]
@@ -58,6 +59,20 @@ impl HttpError {
     /// A body that cannot be read.
     pub fn unreadable(status: StatusCode, message: impl Into<String>) -> HttpError {
         HttpError::new(status, ErrorBody::new("bad_request", message))
+    }
+
+    /// A body of more bytes than are taken.
+    pub fn body_too_large(bytes_max: usize) -> HttpError {
+        let message = format!("the body is larger than {bytes_max} bytes, the most that is taken");
+        let body = ErrorBody::new("bad_request", message).hint("ask for less at once");
+        HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, body)
+    }
+
+    /// A body that did not come to its end in time.
+    pub fn body_too_slow(time_max: Duration) -> HttpError {
+        let message = format!("the body did not come to its end within {time_max:?}");
+        let body = ErrorBody::new("timeout", message).hint("send it at once, whole");
+        HttpError::new(StatusCode::REQUEST_TIMEOUT, body)
     }
 
     /// A request that did not get as far as its route.

@@ -1,39 +1,24 @@
-//! The HTTP port's sockets. What the HTTP library refuses before there is a request (no HTTP, too long a path, too many
+//! The HTTP port's streams. What the HTTP library refuses before there is a request (no HTTP, too long a path, too many
 //! headers), it answers itself, with a status and no body: here that answer gets the body of all errors.
 
 use super::error::HttpError;
 use axum::http::StatusCode;
-use axum::serve::Listener;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-
-/// A listener whose connections answer refusals in one shape.
-pub(super) struct Listening(pub(super) TcpListener);
-
-impl Listener for Listening {
-    type Io = Shaped<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        // Waits where descriptors run out.
-        let (stream, peer) = Listener::accept(&mut self.0).await;
-        (Shaped { stream, instead: None }, peer)
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.0.local_addr()
-    }
-}
 
 /// A stream that writes another answer in place of a refusal without a body.
 pub(super) struct Shaped<S> {
     stream: S,
     /// What is written instead, how much of it is, and what it stands for.
     instead: Option<Instead>,
+}
+
+impl<S> Shaped<S> {
+    pub(super) fn new(stream: S) -> Shaped<S> {
+        Shaped { stream, instead: None }
+    }
 }
 
 struct Instead {
@@ -153,7 +138,7 @@ mod tests {
             tokio::io::AsyncReadExt::read_to_end(&mut far, &mut all).await.map(|_| all)
         });
         let refusal = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
-        let mut shaped = Shaped { stream: near, instead: None };
+        let mut shaped = Shaped::new(near);
         shaped.write_all(refusal).await.expect("written");
         shaped.shutdown().await.expect("ended");
         drop(shaped);

@@ -4,15 +4,18 @@
 //! It answers from the moment the port is bound: `/healthz` says that the process lives, `/readyz` what it waits
 //! for, and the rest answers 503 until recovery is done.
 
+mod body;
 mod cluster;
 mod error;
 mod explain;
+mod limits;
 mod listen;
 pub mod metrics;
 mod operations;
 mod page;
 mod ranges;
 mod reshard;
+mod sessions;
 pub mod shapes;
 mod topics;
 
@@ -24,6 +27,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use error::HttpError;
+use limits::Limits;
 use metrics::Source;
 use rangeway_core::api::Api;
 use std::fmt;
@@ -32,8 +36,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::net::TcpListener;
 
-/// Largest body of a request, in bytes.
-const BODY_BYTES_MAX: usize = 1 << 20;
+/// Of what a layer refused, so much is said, in bytes.
+const REFUSAL_BYTES_MAX: usize = 1 << 16;
 
 /// What the routes need. Made before recovery, completed by [`HttpState::ready`].
 pub struct HttpState {
@@ -122,16 +126,17 @@ impl HttpState {
     }
 }
 
-/// Serves until `stop` completes, then lets running requests end.
+/// Serves until `stop` completes, then lets running requests end. No client holds a connection for good: [`Limits`].
 pub async fn serve(
     listener: TcpListener,
     state: Arc<HttpState>,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    axum::serve(listen::Listening(listener), router(state)).with_graceful_shutdown(stop).await
+) {
+    let limits = Limits::default();
+    sessions::serve(listener, router(state, limits), stop, limits).await;
 }
 
-fn router(state: Arc<HttpState>) -> Router {
+fn router(state: Arc<HttpState>, limits: Limits) -> Router {
     Router::new()
         .route("/", get(page::index))
         .route("/page.css", get(page::style))
@@ -151,7 +156,9 @@ fn router(state: Arc<HttpState>) -> Router {
         .route("/api/v1/cluster", get(cluster::status))
         .fallback(no_such_page)
         .method_not_allowed_fallback(no_such_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        // Bodies are read, and bounded, by the layer below.
+        .layer(DefaultBodyLimit::disable())
+        .layer(middleware::from_fn(move |request, next| body::read(limits, request, next)))
         .layer(middleware::from_fn(refuse_other_sites))
         .layer(middleware::from_fn(shape_errors))
         .with_state(state)
@@ -182,7 +189,7 @@ async fn shape_errors(request: Request<Body>, next: Next) -> Response {
         return response;
     }
     let (parts, body) = response.into_parts();
-    let said = axum::body::to_bytes(body, BODY_BYTES_MAX).await.unwrap_or_default();
+    let said = axum::body::to_bytes(body, REFUSAL_BYTES_MAX).await.unwrap_or_default();
     let mut shaped = HttpError::refused(status, &String::from_utf8_lossy(&said)).into_response();
     if let Some(allow) = parts.headers.get(header::ALLOW) {
         shaped.headers_mut().insert(header::ALLOW, allow.clone());
