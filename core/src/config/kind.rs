@@ -75,12 +75,30 @@ impl Kind {
             }
             Kind::Bool => flag(value).map(|_| ()),
             Kind::Choice(words) => one_of(value, words),
-            Kind::List(words) => items(value)
-                .iter()
-                .try_for_each(|item| if words.is_empty() { Ok(()) } else { one_of(item, words) }),
+            Kind::List([]) => Ok(()),
+            Kind::List(_) if value.trim().is_empty() => Ok(()),
+            // An item that is named twice counts once (KIP-1161).
+            Kind::List(words) => value.split(',').try_for_each(|item| match item.trim() {
+                "" => Err("Values of the list must not be empty".to_owned()),
+                item => one_of(item, words),
+            }),
             Kind::Text => Ok(()),
             Kind::Drive => drive(value).map(|_| ()),
         }
+    }
+
+    /// A value that was taken, as it is shown: of a list of words each once, as Kafka shows it (KIP-1161).
+    pub fn shown(self, value: &str) -> String {
+        if !matches!(self, Kind::List([_, ..])) {
+            return value.to_owned();
+        }
+        let mut once: Vec<&str> = Vec::new();
+        for item in items(value) {
+            if !once.contains(&item) {
+                once.push(item);
+            }
+        }
+        once.join(",")
     }
 
     /// A whole number as clients write it, without a unit.
@@ -175,6 +193,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_list_names_twice_is_taken_and_shown_once() {
+        let list = Kind::List(&["a", "b"]);
+        for (value, shown) in [("a,a", "a"), (" b, a ,b", "b,a"), ("a", "a"), ("", "")] {
+            assert_eq!((list.check(value), list.shown(value)), (Ok(()), shown.to_owned()), "{value}");
+        }
+        assert_eq!(Kind::Text.shown("a, a"), "a, a");
+    }
+
+    #[test]
     fn what_is_no_number_or_out_of_bounds_says_what_would_be_right() {
         let unit = |kind: Kind, value| kind.number_with_unit(value).unwrap_err();
         assert_eq!(unit(BYTES, "63KiB"), "Value must be at least 65536");
@@ -187,7 +214,10 @@ mod tests {
         assert_eq!(int.number("1KiB"), Err("Not a number of type INT".to_owned()));
         assert_eq!(Kind::Bool.check("yes"), Err("Expected value to be either true or false".to_owned()));
         assert_eq!(Kind::List(&["a", "b"]).check("a, c"), Err("String must be one of: a, b".to_owned()));
-        assert_eq!(Kind::List(&["a", "b"]).check("a ,b,"), Ok(()));
+        for empty in ["a ,b,", ",a", "a,,b", ","] {
+            let why = "Values of the list must not be empty";
+            assert_eq!(Kind::List(&["a", "b"]).check(empty), Err(why.to_owned()), "{empty}");
+        }
         assert!(Kind::Double { min: 0.0, max: 1.0 }.check("NaN").is_err());
         assert!(Kind::Drive.check("disc").is_err());
         assert_eq!(Kind::Drive.check("quorum(3, write=2)"), Ok(()));

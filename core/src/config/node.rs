@@ -358,17 +358,11 @@ impl Value for MigrationPolicy {
     }
 }
 
-/// A list that names nothing twice and at least one thing.
+/// A list that names at least one thing; what it names twice counts once.
 impl Value for Vec<String> {
     fn read(kind: Kind, text: &str) -> Result<Vec<String>, String> {
         kind.check(text)?;
-        let mut list: Vec<String> = Vec::new();
-        for item in items(text) {
-            if list.iter().any(|named| named == item) {
-                return Err(format!("{item} is named twice"));
-            }
-            list.push(item.to_owned());
-        }
+        let list: Vec<String> = items(&kind.shown(text)).into_iter().map(str::to_owned).collect();
         if list.is_empty() { Err("The list is empty".to_owned()) } else { Ok(list) }
     }
 

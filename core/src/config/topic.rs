@@ -80,6 +80,13 @@ impl TopicKey {
             "cleanup.policy" if items(value).is_empty() => {
                 Err("An empty policy is not possible; possible are: compact, delete".to_owned())
             }
+            "follower.replication.throttled.replicas" | "leader.replication.throttled.replicas"
+                if !names_replicas(value) =>
+            {
+                Err("Must be the literal '*' or a list of replicas in the following format: \
+                     [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+                    .to_owned())
+            }
             "compression.gzip.level" if value.trim() == "0" => {
                 Err("Value must be -1 (the codec's own default) or 1 to 9".to_owned())
             }
@@ -121,6 +128,16 @@ impl TopicKey {
         let why = "Append and subtract are possible for list settings only; this is none";
         Err(invalid(self.name, value, why.to_owned()))
     }
+}
+
+/// Whether a list is `*` or names replicas; commas at its end are let pass, as Kafka lets them.
+fn names_replicas(value: &str) -> bool {
+    let number =
+        |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<i32>().is_ok();
+    let replica =
+        |item: &str| item.split_once(':').is_some_and(|(partition, node)| number(partition) && number(node));
+    let mut named = value.trim_end_matches([',', ' ']).split(',').map(str::trim);
+    value.trim() == "*" || value.trim_matches([',', ' ']).is_empty() || named.all(replica)
 }
 
 const fn key(
@@ -556,8 +573,19 @@ mod tests {
         assert!(refused("compression.type", "zip").contains("String must be one of"));
         assert!(refused("compression.gzip.level", "0").contains("1 to 9"));
         assert!(refused("remote.storage.enable", "true").contains("not available"));
+        assert!(refused("cleanup.policy", "delete,").contains("must not be empty"));
+        for replicas in
+            ["x", "*,*", "1:2,*", "1", "1:", ":2", "1:2,,3:4", ",1:2", "-1:2", "99999999999:1", "1:2:3"]
+        {
+            let why = refused("leader.replication.throttled.replicas", replicas);
+            assert!(why.contains("literal '*'"), "{replicas}: {why}");
+        }
+        for replicas in ["", "*", " * ", "1:2", "1:2, 3:4", "1:2,1:2", "1:2,", ","] {
+            let fine = [("follower.replication.throttled.replicas", replicas)];
+            assert_eq!(check(&explicit(&fine)), Ok(()), "{replicas}");
+        }
         let fine = [
-            ("cleanup.policy", "compact,delete"),
+            ("cleanup.policy", "compact,delete,compact"),
             ("compression.type", "producer"),
             ("remote.storage.enable", "false"),
         ];

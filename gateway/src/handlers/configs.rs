@@ -137,20 +137,21 @@ fn topic_row(
 /// The value that holds, and its source. A topic without an expression of its own shows the one its segments get.
 pub(super) fn effective(key: &TopicKey, topic: &TopicView, nodes: Nodes<'_>) -> (String, i8) {
     if let Some(value) = topic.configs.get(key.name) {
-        return (value.clone(), SOURCE_TOPIC);
+        return (key.kind.shown(value), SOURCE_TOPIC);
     }
     let beneath = broker::beneath_topics(key, nodes.config, nodes.dynamic);
     let (source, value) = beneath.into_iter().next().unwrap_or((Source::Default, String::new()));
-    let value = if key.name == DRIVE { topic.drive.to_string() } else { value };
+    let value = if key.name == DRIVE { topic.drive.to_string() } else { key.kind.shown(&value) };
     (value, number(source))
 }
 
 /// The topic's own value, what nodes have, the default: those that there are.
 fn topic_synonyms(key: &TopicKey, topic: &TopicView, nodes: Nodes<'_>) -> Vec<DescribeConfigsSynonym> {
-    let own = topic.configs.get(key.name).map(|value| synonym(key.name, value.clone(), SOURCE_TOPIC));
+    let own = topic.configs.get(key.name).map(|value| synonym(key.name, key.kind.shown(value), SOURCE_TOPIC));
     let Some(name) = key.synonym else { return own.into_iter().collect() };
     let beneath = broker::beneath_topics(key, nodes.config, nodes.dynamic);
-    let beneath = beneath.into_iter().map(|(source, value)| synonym(name, value, number(source)));
+    let beneath =
+        beneath.into_iter().map(|(source, value)| synonym(name, key.kind.shown(&value), number(source)));
     own.into_iter().chain(beneath).collect()
 }
 
@@ -227,8 +228,10 @@ pub(super) fn logger_rows(levels: Option<&Levels>) -> Vec<DescribeConfigsResourc
 }
 
 fn broker_row(row: BrokerConfig, shown: Shown) -> DescribeConfigsResourceResult {
-    let (value, source) = (row.value().to_owned(), number(row.source()));
-    let synonyms = row.values.into_iter().map(|(source, value)| synonym(&row.name, value, number(source)));
+    let (value, source) = (row.kind.shown(row.value()), number(row.source()));
+    let shown_once = |value: String| row.kind.shown(&value);
+    let synonyms =
+        row.values.into_iter().map(|(source, value)| synonym(&row.name, shown_once(value), number(source)));
     let synonyms = if shown.synonyms { synonyms.collect() } else { Vec::new() };
     DescribeConfigsResourceResult::default()
         .with_name(StrBytes::from_string(row.name))

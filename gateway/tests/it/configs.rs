@@ -222,6 +222,22 @@ fn what_is_read_at_the_start_only_is_not_changed() {
 }
 
 #[test]
+fn what_a_list_names_twice_is_taken_and_shown_once() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let t = c.topic(1, &[("cleanup.policy", "delete,delete")]).await;
+        let (topic, this) = ((TOPIC, t.name.as_str()), (BROKER, "7"));
+        assert_eq!(shown(&mut c, topic, "cleanup.policy").await.0, "delete");
+        assert_eq!(alter(&mut c, topic, "cleanup.policy", SET, Some("compact, delete,compact")).await.0, 0);
+        assert_eq!(shown(&mut c, topic, "cleanup.policy").await.0, "compact,delete");
+        let empty = alter(&mut c, topic, "cleanup.policy", SET, Some("delete,")).await;
+        assert!(empty.0 == 40 && empty.1.contains("must not be empty"), "{empty:?}");
+        assert_eq!(alter(&mut c, this, "log.cleanup.policy", SET, Some("compact,compact")).await.0, 0);
+        assert_eq!(shown(&mut c, this, "log.cleanup.policy").await.0, "compact");
+    });
+}
+
+#[test]
 fn a_nodes_settings_are_replaced_as_a_whole() {
     run(async {
         let (_broker, mut c) = own_broker().await;
