@@ -8,7 +8,7 @@ mod compress;
 mod records;
 
 pub use compress::Codecs;
-pub use records::{Malformed, Record, Records, inflate};
+pub use records::{InflateError, Malformed, Record, Records, inflate};
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
@@ -21,6 +21,8 @@ use std::borrow::Cow;
 pub const LOG_APPEND_TIME: i16 = 0x08;
 /// A compressed batch may grow to this many times the largest batch when it must be looked into.
 const INFLATED_BATCHES_MAX: usize = 64;
+/// And to no more bytes than this, or the largest batch where that is larger: a topic may take batches of 2 GiB.
+const INFLATED_BYTES_MAX: usize = 256 << 20;
 /// Codec of the attributes.
 const ZSTD: i16 = 4;
 
@@ -145,15 +147,14 @@ fn compressed_anew(
     now_ms: i64,
     rules: &Rules,
 ) -> Result<(BatchHead, Bytes), Refused> {
-    let fault = |e: Malformed| refused(ResponseError::UnknownServerError, e.to_string());
-    let most = rules.bytes_max.saturating_mul(INFLATED_BATCHES_MAX);
-    let records = inflate(batch, &head, most).map_err(fault)?;
+    let records = inflate(batch, &head, inflated_max(rules)).map_err(not_inflated)?;
     walk(&records, &head, now_ms, rules)?;
     let mut bytes = batch.clone();
     if head.attributes & LOG_APPEND_TIME != 0 && !rules.broker_time {
         (head, bytes) = with_client_time(batch, head);
     }
-    let (head, bytes) = compress::again(&bytes, head, &records, compression).map_err(fault)?;
+    let (head, bytes) = compress::again(&bytes, head, &records, compression)
+        .map_err(|e| refused(ResponseError::UnknownServerError, e.to_string()))?;
     if bytes.len() > rules.bytes_max {
         let (got, most) = (bytes.len(), rules.bytes_max);
         let why = format!("a batch of {got} bytes in the topic's codec, the topic takes at most {most}");
@@ -207,7 +208,8 @@ fn fields(head: &BatchHead) -> Result<(), Refused> {
         )));
     }
     if head.codec() > ZSTD {
-        return Err(refused(ResponseError::UnknownServerError, format!("unknown codec {}", head.codec())));
+        let why = format!("unknown codec {}", head.codec());
+        return Err(refused(ResponseError::UnknownServerError, why));
     }
     Ok(())
 }
@@ -219,10 +221,7 @@ fn contents(batch: &Bytes, head: &BatchHead, now_ms: i64, rules: &Rules) -> Resu
         return walk(records, head, now_ms, rules);
     }
     if must_inflate(rules) {
-        let most = rules.bytes_max.saturating_mul(INFLATED_BATCHES_MAX);
-        let records = inflate(batch, head, most).map_err(|e| {
-            refused(ResponseError::UnknownServerError, format!("the records do not decompress: {e}"))
-        })?;
+        let records = inflate(batch, head, inflated_max(rules)).map_err(not_inflated)?;
         return walk(&records, head, now_ms, rules);
     }
     records::looks_compressed(batch.get(BATCH_HEAD_LEN..).unwrap_or_default(), head.codec())
@@ -233,6 +232,22 @@ fn contents(batch: &Bytes, head: &BatchHead, now_ms: i64, rules: &Rules) -> Resu
         message,
         records: vec![head.last_offset_delta],
     })
+}
+
+/// What a batch that must be looked into may grow to, in bytes.
+fn inflated_max(rules: &Rules) -> usize {
+    let times = rules.bytes_max.saturating_mul(INFLATED_BATCHES_MAX);
+    times.min(INFLATED_BYTES_MAX.max(rules.bytes_max))
+}
+
+/// Kafka has no other code for what does not decompress. That it comes to too much is said as of any batch that is too
+/// large: Java's client then cuts it into smaller ones.
+fn not_inflated(error: InflateError) -> Refused {
+    let code = match error {
+        InflateError::TooLarge(_) => ResponseError::MessageTooLarge,
+        InflateError::Malformed(_) => ResponseError::UnknownServerError,
+    };
+    refused(code, error.to_string())
 }
 
 fn walk(records: &[u8], head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<(), Refused> {
@@ -308,7 +323,7 @@ fn with_client_time(batch: &Bytes, mut head: BatchHead) -> (BatchHead, Bytes) {
 }
 
 /// The records of a stored batch, for looking into: at most 64 times the batch, or 64 MiB.
-pub fn stored_records<'a>(batch: &'a [u8], head: &BatchHead) -> Result<Cow<'a, [u8]>, Malformed> {
+pub fn stored_records<'a>(batch: &'a [u8], head: &BatchHead) -> Result<Cow<'a, [u8]>, InflateError> {
     inflate(batch, head, batch.len().max(1 << 20).saturating_mul(INFLATED_BATCHES_MAX))
 }
 

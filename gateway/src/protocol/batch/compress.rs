@@ -86,7 +86,7 @@ pub struct Codecs;
 
 impl RecordCodec for Codecs {
     fn unpack(&self, codec: i16, packed: &[u8], most: usize) -> Result<Vec<u8>, Malformed> {
-        unpack(codec, packed, most)
+        Ok(unpack(codec, packed, most)?)
     }
 
     fn pack(&self, codec: i16, records: &[u8]) -> Result<Vec<u8>, Malformed> {

@@ -21,12 +21,29 @@ pub(super) fn looks_compressed(bytes: &[u8], codec: i16) -> Result<(), String> {
     if bytes.starts_with(mark) { Ok(()) } else { Err(format!("the records are not {name}")) }
 }
 
-fn malformed(message: impl Into<String>) -> Malformed {
-    Malformed(message.into())
+/// Why records were not decompressed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InflateError {
+    /// They come to more bytes than were allowed.
+    #[error("the records decompress to more than {0} bytes")]
+    TooLarge(usize),
+    /// They are not what the codec writes.
+    #[error("the records do not decompress: {0}")]
+    Malformed(String),
+}
+
+impl From<InflateError> for Malformed {
+    fn from(error: InflateError) -> Malformed {
+        Malformed(error.to_string())
+    }
+}
+
+fn malformed(message: impl Into<String>) -> InflateError {
+    InflateError::Malformed(message.into())
 }
 
 /// The records section of a batch, decompressed; at most `most` bytes, else an error.
-pub fn inflate<'a>(batch: &'a [u8], head: &BatchHead, most: usize) -> Result<Cow<'a, [u8]>, Malformed> {
+pub fn inflate<'a>(batch: &'a [u8], head: &BatchHead, most: usize) -> Result<Cow<'a, [u8]>, InflateError> {
     let packed = batch.get(BATCH_HEAD_LEN..).unwrap_or_default();
     match head.codec() {
         0 => Ok(Cow::Borrowed(packed)),
@@ -35,7 +52,7 @@ pub fn inflate<'a>(batch: &'a [u8], head: &BatchHead, most: usize) -> Result<Cow
 }
 
 /// Decompressed bytes of a codec, by its number in the attributes; at most `most` bytes, else an error.
-pub(super) fn unpack(codec: i16, packed: &[u8], most: usize) -> Result<Vec<u8>, Malformed> {
+pub(super) fn unpack(codec: i16, packed: &[u8], most: usize) -> Result<Vec<u8>, InflateError> {
     let io = |e: std::io::Error| malformed(e.to_string());
     match codec {
         1 => bounded(flate2::read::MultiGzDecoder::new(packed), most),
@@ -46,18 +63,14 @@ pub(super) fn unpack(codec: i16, packed: &[u8], most: usize) -> Result<Vec<u8>, 
     }
 }
 
-fn bounded(reader: impl Read, most: usize) -> Result<Vec<u8>, Malformed> {
+fn bounded(reader: impl Read, most: usize) -> Result<Vec<u8>, InflateError> {
     let mut out = Vec::new();
     reader.take(most as u64 + 1).read_to_end(&mut out).map_err(|e| malformed(e.to_string()))?;
-    if out.len() > most { Err(too_large(most)) } else { Ok(out) }
-}
-
-fn too_large(most: usize) -> Malformed {
-    malformed(format!("the records decompress to more than {most} bytes"))
+    if out.len() > most { Err(InflateError::TooLarge(most)) } else { Ok(out) }
 }
 
 /// One raw block, or Java's stream of length-prefixed blocks.
-fn snappy(packed: &[u8], most: usize) -> Result<Vec<u8>, Malformed> {
+fn snappy(packed: &[u8], most: usize) -> Result<Vec<u8>, InflateError> {
     let mut out = Vec::new();
     if !packed.starts_with(XERIAL) {
         return block(packed, &mut out, most).map(|()| out);
@@ -74,12 +87,15 @@ fn snappy(packed: &[u8], most: usize) -> Result<Vec<u8>, Malformed> {
     if rest.is_empty() { Ok(out) } else { Err(malformed("a snappy stream is cut short")) }
 }
 
-fn block(packed: &[u8], out: &mut Vec<u8>, most: usize) -> Result<(), Malformed> {
+fn block(packed: &[u8], out: &mut Vec<u8>, most: usize) -> Result<(), InflateError> {
     let why = |e: snap::Error| malformed(e.to_string());
     let length = snap::raw::decompress_len(packed).map_err(why)?;
     // A snappy block cannot hold more than this; the length in front is only a claim.
-    if length > most.saturating_sub(out.len()) || length > packed.len().saturating_mul(64) {
-        return Err(too_large(most));
+    if length > packed.len().saturating_mul(64) {
+        return Err(malformed(format!("a snappy block of {} bytes claims to hold {length}", packed.len())));
+    }
+    if length > most.saturating_sub(out.len()) {
+        return Err(InflateError::TooLarge(most));
     }
     let start = out.len();
     out.resize(start + length, 0);

@@ -270,14 +270,46 @@ fn what_is_compressed_anew_is_looked_at_and_measured() {
 }
 
 #[test]
-fn a_bomb_is_refused_without_being_unpacked() {
-    let packed = packed(1, &vec![0; 8 << 20]);
-    let records = batch(1, 1, &packed, |_| ());
+fn a_bomb_is_too_large_and_is_not_unpacked() {
     let rules = Rules { keys: true, bytes_max: 100_000, ..RULES };
-    assert_eq!(code(&records, &rules), -1);
+    let anew = Rules { compression: Some(Compression::None), bytes_max: 100_000, ..RULES };
+    let zeroes = vec![0; 8 << 20];
+    for (codec, wire) in [(1, 1), (20, 2), (3, 3), (4, 4)] {
+        // A stream of snappy blocks is no smaller than that, so its blocks are many.
+        let (rules, anew, zeroes) = match codec {
+            20 => (Rules { bytes_max: 1000, ..rules }, Rules { bytes_max: 1000, ..anew }, &zeroes[..70_000]),
+            _ => (rules, anew, &zeroes[..]),
+        };
+        let packed = packed(codec, zeroes);
+        let records = batch(1, wire, &packed, |_| ());
+        for rules in [rules, anew] {
+            // Looked into although the batch itself is larger than what the topic takes.
+            let refused = contents_of(&records, &rules);
+            assert_eq!(refused.code, ResponseError::MessageTooLarge, "codec {codec}");
+            let most = rules.bytes_max * 64;
+            assert!(refused.message.contains(&format!("more than {most} bytes")), "{}", refused.message);
+        }
+    }
     let mut claim = snap::raw::Encoder::new().compress_vec(b"x").unwrap();
     claim.splice(0..1, [0xff, 0xff, 0xff, 0xff, 0x0f]);
-    assert_eq!(code(&batch(1, 2, &claim, |_| ()), &Rules { keys: true, ..RULES }), -1);
+    assert_eq!(code(&batch(1, 2, &claim, |_| ()), &Rules { keys: true, ..RULES }), -1, "a false claim");
+}
+
+/// What inflating the records of a batch comes to.
+fn contents_of(records: &Bytes, rules: &Rules) -> Refused {
+    let head = BatchHead::parse(records).unwrap();
+    match rules.compression {
+        Some(to) => compressed_anew(records, head, to, NOW, rules).map(|_| ()).unwrap_err(),
+        None => contents(records, &head, NOW, rules).unwrap_err(),
+    }
+}
+
+#[test]
+fn what_may_come_out_of_a_batch_is_bounded_whatever_the_topic_takes() {
+    let most = |bytes_max| inflated_max(&Rules { bytes_max, ..RULES });
+    assert_eq!(most(1_048_588), 64 * 1_048_588);
+    assert_eq!(most(100 << 20), 256 << 20);
+    assert_eq!(most(1 << 30), 1 << 30, "open records of that size are taken too");
 }
 
 #[test]
