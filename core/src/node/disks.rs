@@ -7,11 +7,14 @@ use super::{NodeOptions, StartError};
 use crate::control::Store;
 use crate::control::local::LocalStore;
 use crate::control::state::State;
+use crate::drive::expr::{PlaceError, disks_needed};
 use crate::drive::narrow::disks_of;
+use crate::drive::spec::DriveExpr;
 use crate::store::places::{self, is_same};
 use crate::store::{DiskStore, Identity, OpenError, RecoveryReport, StoreConfig, TailBudget};
 use crate::types::{DiskId, NodeId};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -52,8 +55,10 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
     let dirs = given.clone();
     let looks: Vec<Look> = blocking(move || dirs.iter().map(|dir| DiskStore::look(dir)).collect()).await?;
     refuse_misplaced_control(given, &looks, options.accept_new_disks)?;
-    let (disk, report) =
-        open_one(options, 0, None, tail).await?.map_err(|e| first_unusable(first, &e, given.len()))?;
+    refuse_before_anything_is_made(options, &looks, tail)?;
+    let (disk, report) = open_one(options, 0, None, tail)
+        .await?
+        .map_err(|e| first_unusable(first, &e, given.len(), is_new(looks.first())))?;
     let path = first.join(CONTROL_FILE);
     if report.entries > 0 && !path.exists() {
         return Err(StartError::Data(format!(
@@ -120,7 +125,7 @@ fn refuse_twice(given: &[PathBuf], at: usize) -> Result<(), StartError> {
 fn refuse_misplaced_control(given: &[PathBuf], looks: &[Look], accept_new: bool) -> Result<(), StartError> {
     let (Some(first), Some(look)) = (given.first(), looks.first()) else { return Ok(()) };
     if let Err(error) = look {
-        return Err(first_unusable(first, error, given.len()));
+        return Err(first_unusable(first, error, given.len(), false));
     }
     let control = first.join(CONTROL_FILE);
     if control.exists() && matches!(look, Ok(Identity::New)) && !accept_new {
@@ -155,12 +160,62 @@ fn refuse_misplaced_control(given: &[PathBuf], looks: &[Look], accept_new: bool)
     }
 }
 
-fn first_unusable(dir: &Path, error: &OpenError, given: usize) -> StartError {
+fn is_new(look: Option<&Look>) -> bool {
+    matches!(look, Some(Ok(Identity::New)))
+}
+
+/// What would end a start after new directories were made is said before: a start that fails leaves nothing behind.
+///
+/// Errors: a new disk is too small; a new node has too few directories for its default drive.
+fn refuse_before_anything_is_made(
+    options: &NodeOptions,
+    looks: &[Look],
+    tail: &Arc<TailBudget>,
+) -> Result<(), StartError> {
+    for (at, (dir, _)) in
+        options.data.iter().zip(looks).enumerate().filter(|(_, (_, look))| is_new(Some(look)))
+    {
+        match DiskStore::has_room_to_begin(&store_config(options, dir, None, tail)) {
+            Err(error) if at == 0 => return Err(first_unusable(dir, &error, options.data.len(), true)),
+            Err(error) if !error.is_of_the_disk() => return Err(unusable(dir, &error)),
+            // Found out again, and gone without.
+            Err(_) | Ok(()) => {}
+        }
+    }
+    let (drive, have) = (&options.config.drive, options.data.len());
+    let needed = disks_needed(drive);
+    // A node that exists may know more disks than are given.
+    if is_new(looks.first()) && have < needed {
+        return Err(default_drive_unusable(
+            drive,
+            &PlaceError::TooFewDisks { expr: drive.to_string(), needed, have },
+        ));
+    }
+    Ok(())
+}
+
+/// Topics that name no drive could not be made.
+pub(super) fn default_drive_unusable(drive: &DriveExpr, error: &PlaceError) -> StartError {
+    StartError::Data(format!("the default drive {drive} cannot be used here: {error}"))
+}
+
+/// `is_new`: nothing was there before.
+fn first_unusable(dir: &Path, error: &OpenError, given: usize, is_new: bool) -> StartError {
     if !error.is_of_the_disk() {
         return unusable(dir, error);
     }
+    let shown = dir.display();
     let control = dir.join(CONTROL_FILE);
     let control = control.display();
+    let instead = if is_new { ", or name another directory (--data)" } else { "" };
+    if let Some(remedy) = remedy(error) {
+        return StartError::Data(format!("data directory {shown}: {error}: {remedy}{instead}"));
+    }
+    if is_new {
+        return StartError::Data(format!(
+            "data directory {shown}: {error}. Nothing was there yet: make it usable{instead}"
+        ));
+    }
     let without = match given {
         1 => "it is the only disk of this node: bring it, or the file, back as it was".to_owned(),
         _ => format!(
@@ -169,10 +224,25 @@ fn first_unusable(dir: &Path, error: &OpenError, given: usize) -> StartError {
         ),
     };
     StartError::Data(format!(
-        "data directory {}: {error}. The first data directory holds the control state ({control}), without which nothing can \
-         be served: {without}",
-        dir.display()
+        "data directory {shown}: {error}. The first data directory holds the control state ({control}), without which nothing can \
+         be served: {without}"
     ))
+}
+
+/// What mends an error that says nothing of lost data.
+fn remedy(error: &OpenError) -> Option<&'static str> {
+    let OpenError::Io { error, .. } = error else { return None };
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Some("the user that runs the node must be allowed to read and write there; give it that right")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => Some("mount it so that it can be written"),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("free some space"),
+        io::ErrorKind::NotADirectory => {
+            Some("a part of that path is a file, where a directory must be; move the file away")
+        }
+        _ => None,
+    }
 }
 
 fn unusable(dir: &Path, error: &OpenError) -> StartError {
@@ -293,9 +363,19 @@ async fn open_one(
     tail: &Arc<TailBudget>,
 ) -> Result<OneDisk, StartError> {
     let dir = options.data.get(at).ok_or_else(|| StartError::Data("no data directory is given".into()))?;
+    let config = store_config(options, dir, cluster_id, tail);
+    blocking(move || DiskStore::open(config)).await
+}
+
+fn store_config(
+    options: &NodeOptions,
+    dir: &Path,
+    cluster_id: Option<Uuid>,
+    tail: &Arc<TailBudget>,
+) -> StoreConfig {
     let disk = disk_bytes(dir);
-    let config = StoreConfig {
-        dir: dir.clone(),
+    StoreConfig {
+        dir: dir.to_owned(),
         cluster_id,
         node_id: NodeId(options.node_id),
         extent_bytes: options.config.extent_bytes,
@@ -307,12 +387,44 @@ async fn open_one(
         faults: options.faults.0.get(dir).cloned(),
         #[cfg(not(test))]
         faults: None,
-    };
-    blocking(move || DiskStore::open(config)).await
+    }
 }
 
 /// Size of the disk that holds `dir`, in bytes; 0 when the system does not say.
 fn disk_bytes(dir: &Path) -> u64 {
     let existing = dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("."));
     rustix::fs::statvfs(existing).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(error: OpenError, given: usize, is_new: bool) -> String {
+        let StartError::Data(why) = first_unusable(Path::new("/d"), &error, given, is_new) else {
+            panic!("of data")
+        };
+        why
+    }
+
+    #[test]
+    fn what_is_said_of_a_first_directory_fits_what_is_wrong_with_it() {
+        let io = |kind: io::ErrorKind| OpenError::Io { file: "/d/extents".into(), error: kind.into() };
+        for (kind, remedy) in [
+            (io::ErrorKind::PermissionDenied, "allowed to read and write"),
+            (io::ErrorKind::ReadOnlyFilesystem, "can be written"),
+            (io::ErrorKind::StorageFull, "free some space"),
+            (io::ErrorKind::NotADirectory, "move the file away"),
+        ] {
+            let (new, old) = (said(io(kind), 1, true), said(io(kind), 1, false));
+            assert!(new.contains(remedy) && new.contains("or name another directory (--data)"), "{new}");
+            assert!(old.contains(remedy) && !old.contains("another"), "{old}");
+            assert!(!new.contains("bring it") && !old.contains("bring it"), "nothing is lost: {new} {old}");
+        }
+        let new = said(io(io::ErrorKind::Other), 1, true);
+        assert!(new.contains("Nothing was there yet") && !new.contains("bring it"), "{new}");
+        let old = said(io(io::ErrorKind::Other), 1, false);
+        assert!(old.contains("only disk of this node: bring it"), "{old}");
+        assert!(said(io(io::ErrorKind::Other), 2, false).contains("move that file into another"));
+    }
 }

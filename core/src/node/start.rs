@@ -89,7 +89,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         // Disks that are dead from the start (full, not there) leave the node up for reads, and for what lives elsewhere.
         Err(error @ PlaceError::TooFewLive { .. }) => tracing::error!("{error}"),
         Err(error) => {
-            return Err(StartError::Data(format!("the default drive {drive} cannot be used here: {error}")));
+            return Err(disks::default_drive_unusable(drive, &error));
         }
     }
     inner.warn_of_fewer_copies();

@@ -470,11 +470,22 @@ impl std::fmt::Debug for DiskStore {
     }
 }
 
+/// Whether a directory has files of extents or chunks.
+fn holds_data(dir: &Path) -> Result<bool, OpenError> {
+    let files = |sub: &str| match std::fs::read_dir(dir.join(sub)) {
+        Ok(mut items) => Ok(items.next().is_some()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(OpenError::Io { file: dir.join(sub), error }),
+    };
+    Ok(files(EXTENTS)? || files(CHUNKS)?)
+}
+
 impl DiskStore {
     /// Opens a data directory, recovers it, and starts its journal.
     ///
     /// Errors: see [`OpenError`]. Damaged data is no error: it is in the report, and its reads answer errors.
     pub fn open(config: StoreConfig) -> Result<(Arc<DiskStore>, RecoveryReport), OpenError> {
+        DiskStore::has_room_to_begin(&config)?;
         let extents_dir = config.dir.join(EXTENTS);
         std::fs::create_dir_all(&extents_dir).map_err(OpenError::io(&extents_dir))?;
         let lock = superblock::lock(&config.dir)?;
@@ -482,12 +493,6 @@ impl DiskStore {
         std::fs::create_dir_all(&chunks_dir).map_err(OpenError::io(&chunks_dir))?;
         let has_chunks = !chunk::files(&config.dir).map_err(OpenError::io(&chunks_dir))?.is_empty();
         let has_data = has_chunks || !open::extent_files(&config.dir)?.is_empty();
-        let size = room::disk_bytes(&config.dir).map_err(OpenError::io(&config.dir))?;
-        let least = room::least(config.extent_bytes, config.reserve_bytes);
-        if !has_data && size < least {
-            let (extent_bytes, reserve_bytes) = (config.extent_bytes, config.reserve_bytes);
-            return Err(OpenError::TooSmall { dir: config.dir, size, least, extent_bytes, reserve_bytes });
-        }
         if room::make(&config.dir).map_err(OpenError::io(&config.dir))? {
             tracing::warn!(dir = %config.dir.display(), "the disk is full: its ballast is given up to start");
         }
@@ -571,13 +576,26 @@ impl DiskStore {
     ///
     /// Errors: why nobody can say; the same that would keep it from being opened.
     pub fn look(dir: &Path) -> Result<Identity, OpenError> {
-        let files = |sub: &str| match std::fs::read_dir(dir.join(sub)) {
-            Ok(mut items) => Ok(items.next().is_some()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(OpenError::Io { file: dir.join(sub), error }),
-        };
-        let has_data = files(EXTENTS)? || files(CHUNKS)?;
-        superblock::look(dir, has_data)
+        superblock::look(dir, holds_data(dir)?)
+    }
+
+    /// Whether its disk is large enough for a directory without data; changes nothing. One that has data is always opened.
+    ///
+    /// Errors: `TooSmall`; `Io`: the system does not say.
+    pub fn has_room_to_begin(config: &StoreConfig) -> Result<(), OpenError> {
+        let dir = &config.dir;
+        if holds_data(dir)? {
+            return Ok(());
+        }
+        // What is there of its path; a name without a directory in front lies in this one.
+        let there = dir.ancestors().find(|part| part.exists()).unwrap_or(Path::new("."));
+        let size = room::disk_bytes(there).map_err(OpenError::io(there))?;
+        let (extent_bytes, reserve_bytes) = (config.extent_bytes, config.reserve_bytes);
+        let least = room::least(extent_bytes, reserve_bytes);
+        if size < least {
+            return Err(OpenError::TooSmall { dir: dir.clone(), size, least, extent_bytes, reserve_bytes });
+        }
+        Ok(())
     }
 
     /// The disk's identity; another one when the directory is emptied.

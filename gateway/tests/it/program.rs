@@ -107,6 +107,38 @@ fn a_data_directory_in_use_and_a_taken_port_end_with_code_3() {
 }
 
 #[test]
+fn a_start_that_fails_leaves_no_directories_behind_and_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(&dir.path().join("other"), &[]);
+    let new = dir.path().join("new");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["--kafka", &node.kafka, "--http", "127.0.0.1:0"], 3, "in use"),
+        (&["--kafka", "127.0.0.1:0", "--http", &node.http], 3, "in use"),
+        (&["--set", "num.partitions=x"], 2, "num.partitions"),
+        (&["--drive", "quorum(3, write=2)"], 3, "cannot be used here"),
+        (&["--set", "disk.reserve.bytes=1000000GiB"], 3, "take a larger disk"),
+        (&["--data", file.to_str().unwrap()], 3, "is a file"),
+    ];
+    for (args, code, said) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rangeway"));
+        command.arg("serve");
+        if !args.contains(&"--kafka") {
+            command.args(["--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+        }
+        if !args.contains(&"--data") {
+            command.arg("--data").arg(&new);
+        }
+        let failed = command.args(args).output().unwrap();
+        let message = text(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(code), "{args:?}: {message}");
+        assert!(message.contains(said), "{args:?}: {message}");
+        assert!(!new.exists(), "{args:?}");
+    }
+}
+
+#[test]
 fn wrong_settings_end_with_code_2_and_name_their_place() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("r.toml");

@@ -330,6 +330,22 @@ async fn without_the_first_disk_a_start_is_refused_and_says_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_node_that_cannot_start_leaves_nothing_behind() {
+    let disks = Disks::new(3);
+    let all = disks.all();
+    let why = refused(with(&all[..2], &[QUORUM])).await;
+    assert!(why.contains("the default drive quorum(3, write=2) cannot be used here"), "{why}");
+    let why = refused(with(&all, &[("disk.reserve.bytes", "1000000GiB")])).await;
+    assert!(why.contains("take a larger disk"), "{why}");
+    std::fs::write(all[0].with_extension("file"), "").expect("written");
+    let below = all[0].with_extension("file").join("d");
+    let why = refused(with(&[&below, all[1]], &[])).await;
+    assert!(why.contains("a part of that path is a file"), "{why}");
+    assert!(all.iter().all(|dir| !dir.exists()), "{why}");
+    Node::start(with(&all, &[QUORUM])).await.expect("starts").stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_deleted_while_a_disk_is_away_is_deleted_on_it_once_it_is_back() {
     let disks = Disks::new(3);
     let node = Node::start(with(&disks.all(), &[QUORUM])).await.expect("starts");
