@@ -46,6 +46,9 @@ async fn a_range_whose_extents_are_gone_takes_no_writes_and_numbers_nothing_agai
                 let case = format!("{what:?}, clean {clean}, start {start}");
                 assert_eq!(node.api().blocked().len(), 1, "{case}");
                 assert!(!node.api().damage().is_empty(), "{case}");
+                let dirs = node.api().log_dirs(|_| true).await;
+                let listed: Vec<_> = dirs[0].partitions.keys().copied().collect();
+                assert_eq!(listed, [(id, 0)], "{case}: its directory says that it lies there");
                 // Of an idempotent producer: a plain one's would wait for the range.
                 let refused = append(&node, id, vec![batch(0, 1, Some((4, 0, 0)), 0, "no")]).await.remove(0);
                 assert!(matches!(refused, Appended::Err(AppendError::Storage(_))), "{case}: {refused:?}");

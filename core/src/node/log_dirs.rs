@@ -6,6 +6,7 @@ use super::topic::TopicRuntime;
 use crate::api::LogDir;
 use crate::control::state::Topic;
 use crate::drive::spec::DriveSpec;
+use crate::range::primary::{Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::store::DiskHealth;
 use crate::types::{DiskId, Partition, TopicId};
@@ -54,9 +55,7 @@ impl Inner {
     async fn hold(&self, topic: &TopicRuntime, control: &Topic, held: &mut Held) {
         for range in topic.ranges().iter() {
             let parts = range.parts(self.now_ms()).await;
-            // An empty partition lies where its next record goes.
-            let open = range.segments().last().and_then(|segment| drive_of(control, segment));
-            for disk in open.iter().flat_map(|drive| shares(drive, 0)) {
+            for disk in places(control, range).into_iter().flat_map(|drive| shares(drive, 0)) {
                 let of_disk = held.entry(disk.0).or_default();
                 of_disk.extend(range.span.iter().map(|partition| ((topic.id, partition), 0)));
             }
@@ -74,6 +73,16 @@ impl Inner {
             }
         }
     }
+}
+
+/// Where a range's partitions lie whatever they hold: where their next record goes. Of a range that is blocked, wherever one of
+/// its segments is: what these hold is known in part at best.
+fn places<'a>(topic: &'a Topic, range: &RangePrimary) -> Vec<&'a DriveSpec> {
+    if let Phase::Blocked(_) = range.phase() {
+        let chain = topic.ranges.get(&range.id).map(|range| &range.chain);
+        return chain.into_iter().flatten().map(|entry| &entry.drive).collect();
+    }
+    range.segments().last().and_then(|segment| drive_of(topic, segment)).into_iter().collect()
 }
 
 /// The drive tree of a segment, which the chain of its owner names.
