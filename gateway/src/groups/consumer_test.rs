@@ -212,6 +212,20 @@ fn a_silent_member_is_removed_and_a_slow_one_too() {
     assert_eq!(rig.consumer_state(), "Empty");
 }
 
+/// As Kafka has it since KAFKA-20747.
+#[test]
+fn a_static_member_that_joins_under_another_instance_id_frees_the_one_it_had() {
+    let mut rig = Rig::three();
+    rig.beaten(with_instance(joining("a", &["t"]), "i"));
+    assert_eq!(rig.code(with_instance(joining("b", &["t"]), "i")), 111);
+    rig.beaten(with_instance(joining("a", &["t"]), "k"));
+    assert_eq!(rig.image().members.len(), 1);
+    assert_eq!(rig.code(with_instance(joining("b", &["t"]), "k")), 111, "its own now");
+    assert_eq!(rig.code(with_instance(joining("b", &["t"]), "i")), 0, "nobody's any more");
+    rig.beaten(with_instance(beat("a", -1), "k"));
+    assert_eq!(rig.image().members.keys().collect::<Vec<_>>(), ["b"], "each leaves for itself");
+}
+
 #[test]
 fn static_members_keep_their_partitions_while_they_are_away() {
     let mut rig = Rig::three();
