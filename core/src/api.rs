@@ -525,12 +525,19 @@ impl Api {
         self.node.range_stats(topic)
     }
 
+    /// Reads what is still to be known of the bytes that a topic's ranges store, so that
+    /// [`range_stats`](Api::range_stats) says it: after a start they are known bit by bit.
+    pub async fn know_stored(&self, topic: TopicId) {
+        self.node.know_stored(topic).await;
+    }
+
     /// What is, or would be, split or merged by load now, and why; `None` for unknown and internal topics.
     pub fn reshard_advice(&self, topic: TopicId) -> Option<ReshardAdvice> {
         self.node.reshard_advice(topic)
     }
 
-    /// Splits a range before partition `at`; `None`: where its stored bytes are halved. Producers and consumers go on.
+    /// Splits a range before partition `at`; `None`: where its stored bytes are halved, in the middle while
+    /// there are few. Producers and consumers go on.
     /// Answers when it is done, or after 30 s with an operation that still runs and goes on.
     ///
     /// Errors: see [`ReshardError`]; nothing is recorded then.
@@ -540,7 +547,7 @@ impl Api {
         range: u32,
         at: Option<Partition>,
     ) -> Result<OperationView, ReshardError> {
-        let kind = self.split_kind(topic, range, at)?;
+        let kind = self.split_kind(topic, range, at).await?;
         self.node.reshard(topic, kind).await
     }
 
@@ -550,13 +557,13 @@ impl Api {
     }
 
     /// What a split would do, if it is possible now.
-    pub fn preview_split(
+    pub async fn preview_split(
         &self,
         topic: TopicId,
         range: u32,
         at: Option<Partition>,
     ) -> Result<ReshardPlan, ReshardError> {
-        let kind = self.split_kind(topic, range, at)?;
+        let kind = self.split_kind(topic, range, at).await?;
         self.node.preview_reshard(topic, &kind)
     }
 
@@ -565,7 +572,7 @@ impl Api {
         self.node.preview_reshard(topic, &merge_kind(left, right))
     }
 
-    fn split_kind(
+    async fn split_kind(
         &self,
         topic: TopicId,
         range: u32,
@@ -573,7 +580,7 @@ impl Api {
     ) -> Result<OperationKind, ReshardError> {
         let at = match at {
             Some(at) => at,
-            None => self.node.split_point(topic, RangeId(range))?,
+            None => self.node.split_point(topic, RangeId(range)).await?,
         };
         Ok(OperationKind::Split { range: RangeId(range), at })
     }

@@ -119,7 +119,7 @@ impl Inner {
         let load: BTreeMap<RangeId, RangeLoad> = ranges
             .iter()
             .filter_map(|range| {
-                let stored_bytes = range.stored().values().sum();
+                let stored_bytes = range.stored_if_known();
                 Some((range.id, remembered.meters.get(&range.id)?.load(stored_bytes)))
             })
             .collect();

@@ -9,6 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Inner {
+    /// Reads what is still to be known of the bytes that the topic's ranges store.
+    pub(crate) async fn know_stored(&self, topic: TopicId) {
+        for range in self.topic(topic).map(|t| t.ranges()).unwrap_or_default().iter() {
+            if range.stored_if_known().is_none() {
+                range.parts(self.now_ms()).await;
+            }
+        }
+    }
+
     /// All ranges that the control state has, closed ones too, in the order of their partitions.
     pub(crate) fn range_stats(&self, topic: TopicId) -> Vec<RangeStats> {
         let state = self.control.read();

@@ -117,12 +117,22 @@ impl Inner {
         Ok(ReshardPlan { closes: closed.iter().map(|id| id.0).collect(), creates: created })
     }
 
-    /// First partition of the right half of a range by stored bytes, or by partitions while it holds none.
-    pub(crate) fn split_point(&self, topic: TopicId, range: RangeId) -> Result<Partition, ReshardError> {
+    /// First partition of the right half of a range by stored bytes, or by partitions while it holds few. Reads what is to
+    /// be known of the segments that retention left.
+    pub(crate) async fn split_point(
+        &self,
+        topic: TopicId,
+        range: RangeId,
+    ) -> Result<Partition, ReshardError> {
         let runtime = self.topic(topic).ok_or(ReshardError::UnknownTopic)?;
         let ranges = runtime.ranges();
         let range = ranges.iter().find(|r| r.id == range).ok_or(ReshardError::UnknownRange(range.0))?;
-        let bytes: Vec<u64> = range.ends().iter().map(|end| end.bytes).collect();
+        let mut bytes = vec![0u64; range.span.count()];
+        for part in range.parts(self.now_ms()).await.iter().flat_map(|(_, parts)| parts) {
+            if let Some(stored) = range.span.index(part.partition).and_then(|at| bytes.get_mut(at)) {
+                *stored = stored.saturating_add(part.bytes);
+            }
+        }
         Ok(halve(range.span, &bytes))
     }
 
@@ -461,23 +471,27 @@ struct Work {
     stopped_at: Instant,
 }
 
-/// First partition of the right part that leaves the parts' bytes as equal as can be.
+/// What each partition counts beside the bytes that it stores, so that a few records decide nothing: what a partition will get
+/// is not told by less.
+const BYTES_UNTOLD: u64 = 64 << 10;
+
+/// First partition of the right part that leaves the parts' bytes as equal as can be; of equal ones the most even. Of a range
+/// that stores little that is the middle.
 fn halve(span: Span, bytes: &[u64]) -> Partition {
-    let total: u128 = bytes.iter().map(|b| u128::from(*b)).sum();
-    if total == 0 {
-        return span.first + (span.last - span.first + 1) / 2;
-    }
+    let counts = |stored: &u64| u128::from(*stored) + u128::from(BYTES_UNTOLD);
+    let total: u128 = bytes.iter().map(counts).sum();
     let mut left = 0u128;
-    let mut best = (u128::MAX, span.first.saturating_add(1));
-    for (partition, bytes) in span.iter().zip(bytes) {
-        left += u128::from(*bytes);
+    let mut best = (u128::MAX, u32::MAX, span.first.saturating_add(1));
+    for (partition, stored) in span.iter().zip(bytes) {
+        left += counts(stored);
         let at = partition.saturating_add(1);
         if at > span.last {
             break;
         }
-        best = best.min((left.abs_diff(total - left), at));
+        let uneven = at.abs_diff(span.first).abs_diff(span.last.abs_diff(partition));
+        best = best.min((left.abs_diff(total - left), uneven, at));
     }
-    best.1
+    best.2
 }
 
 fn reshard_error(error: ControlError) -> ReshardError {
@@ -510,11 +524,29 @@ mod tests {
     #[test]
     fn a_range_is_halved_by_bytes_and_by_partitions_while_it_is_empty() {
         let span = Span { first: 4, last: 7 };
+        let mib = |of: [u64; 4]| of.map(|n| n << 20);
         assert_eq!(halve(span, &[0, 0, 0, 0]), 6);
-        assert_eq!(halve(span, &[10, 1, 1, 1]), 5);
-        assert_eq!(halve(span, &[1, 1, 1, 10]), 7);
-        assert_eq!(halve(span, &[0, 0, 0, 10]), 5.min(halve(span, &[0, 0, 0, 10])));
-        assert_eq!(halve(span, &[5, 5, 5, 5]), 6);
+        assert_eq!(halve(span, &mib([10, 1, 1, 1])), 5);
+        assert_eq!(halve(span, &mib([1, 1, 1, 10])), 7);
+        assert_eq!(halve(span, &mib([0, 0, 0, 10])), 7);
+        assert_eq!(halve(span, &mib([5, 5, 5, 5])), 6);
         assert_eq!(halve(Span { first: 0, last: 1 }, &[u64::MAX, u64::MAX]), 1);
+        assert_eq!(halve(Span { first: 0, last: 2 }, &[0, 0, 0]), 1);
+    }
+
+    #[test]
+    fn a_few_records_do_not_move_the_cut_from_the_middle() {
+        let span = Span { first: 0, last: 15 };
+        for at in 0..16 {
+            let mut bytes = [0; 16];
+            bytes[at] = 500;
+            assert_eq!(halve(span, &bytes), 8, "one record in partition {at}");
+        }
+        let mut bytes = [0; 16];
+        bytes[..3].copy_from_slice(&[900, 900, 900]);
+        assert_eq!(halve(span, &bytes), 8);
+        // Many do: all of what is stored lies in the first three.
+        bytes[..3].copy_from_slice(&[90 << 20, 90 << 20, 180 << 20]);
+        assert_eq!(halve(span, &bytes), 2);
     }
 }

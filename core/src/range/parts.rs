@@ -55,7 +55,19 @@ impl RangePrimary {
     /// Payload bytes of the range's partitions by the range that wrote them, in all segments that are left. What lies in
     /// segments of which nothing was read yet counts as the older neighbour's, and is left out where there is none.
     pub fn stored(&self) -> BTreeMap<RangeId, u64> {
-        let mut stored = BTreeMap::new();
+        self.look_at_stored().0
+    }
+
+    /// The sum of [`stored`](RangePrimary::stored), if nothing is left to be read for it: [`parts`](RangePrimary::parts)
+    /// reads all.
+    pub fn stored_if_known(&self) -> Option<u64> {
+        let (stored, known) = self.look_at_stored();
+        known.then(|| stored.values().sum())
+    }
+
+    /// What is known of the stored bytes, and whether that is all.
+    fn look_at_stored(&self) -> (BTreeMap<RangeId, u64>, bool) {
+        let (mut stored, mut known) = (BTreeMap::new(), true);
         let mut next: Vec<u64> = self.ends().iter().map(|end| end.bytes).collect();
         for segment in self.segments().iter().rev() {
             let Some(shared) = overlap(segment.owner.span, self.span) else { continue };
@@ -69,10 +81,13 @@ impl RangePrimary {
                     *stored.entry(segment.owner.range).or_default() +=
                         kept.unwrap_or(to.saturating_sub(from));
                     *to = from;
+                } else {
+                    known = false;
                 }
             }
+            known &= !segment.compacted || segment.kept().is_some();
         }
-        stored
+        (stored, known)
     }
 }
 

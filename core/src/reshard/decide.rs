@@ -263,7 +263,8 @@ impl View<'_> {
         let measures: [Measure<'_>; 3] = [
             (load.steady.bytes, policy.bytes_per_second, |n| format!("{}/s", bytes(n)), &over),
             (load.steady.records, policy.records_per_second, |n| format!("{}/s", records(n)), &over),
-            (load.stored_bytes, policy.stored_bytes, |n| format!("{} stored", bytes(n)), ""),
+            // What is not known yet is above nothing.
+            (load.stored_bytes.unwrap_or(0), policy.stored_bytes, |n| format!("{} stored", bytes(n)), ""),
         ];
         let above = measures.into_iter().filter(|(is, target, ..)| 0 < *target && target <= is);
         let (is, target, show, over) = above.max_by_key(|(is, target, ..)| permille(*is, *target))?;
@@ -348,9 +349,12 @@ impl View<'_> {
     /// Nothing is to be done.
     fn quiet(&self) -> String {
         let (id, mean, seconds) = (self.info.id.0, shown(self.load.mean), self.load.measured_ms / 1000);
-        let stored = bytes(self.load.stored_bytes);
+        let stored = match self.load.stored_bytes {
+            Some(stored) => format!("stores {}", bytes(stored)),
+            None => "what it stores is not known yet".to_owned(),
+        };
         format!(
-            "Range {id} got {mean} over {seconds} s and stores {stored}; the target is {}.",
+            "Range {id} got {mean} over {seconds} s and {stored}; the target is {}.",
             self.policy.targets()
         )
     }
@@ -375,10 +379,16 @@ fn cold(left: &View<'_>, right: &View<'_>) -> Option<u64> {
     let policy = left.policy;
     let (a, b) = (left.load, right.load);
     let together = a.peak.plus(b.peak);
+    let stored = match (a.stored_bytes, b.stored_bytes) {
+        (Some(a), Some(b)) => a.saturating_add(b),
+        // Perhaps much.
+        _ if policy.stored_bytes > 0 => return None,
+        _ => 0,
+    };
     let nearest = [
         (together.bytes, policy.bytes_per_second),
         (together.records, policy.records_per_second),
-        (a.stored_bytes.saturating_add(b.stored_bytes), policy.stored_bytes),
+        (stored, policy.stored_bytes),
     ]
     .into_iter()
     .filter(|(_, target)| *target > 0)

@@ -36,14 +36,25 @@ fn range(id: u32, first: Partition, mib: [u64; 4]) -> (RangeInfo, RangeLoad) {
     let partitions = mib.iter().map(|mib| of(*mib)).collect();
     (
         info,
-        RangeLoad { measured_ms: 30_000, mean: rate, steady: rate, peak: rate, stored_bytes: 0, partitions },
+        RangeLoad {
+            measured_ms: 30_000,
+            mean: rate,
+            steady: rate,
+            peak: rate,
+            stored_bytes: Some(0),
+            partitions,
+        },
     )
 }
 
-fn check(ranges: &[(RangeInfo, RangeLoad)], policy: &Policy, expected: &[(Action, &str)]) {
+fn of(ranges: &[(RangeInfo, RangeLoad)], policy: &Policy) -> Vec<Decision> {
     let layout = Layout { ranges: ranges.iter().map(|(info, _)| info.clone()).collect(), running: 0 };
     let load = ranges.iter().map(|(info, load)| (info.id, load.clone())).collect();
-    let decisions = decide(&layout, &load, policy, NOW);
+    decide(&layout, &load, policy, NOW)
+}
+
+fn check(ranges: &[(RangeInfo, RangeLoad)], policy: &Policy, expected: &[(Action, &str)]) {
+    let decisions = of(ranges, policy);
     let found: Vec<(Action, &str)> = decisions.iter().map(|d| (d.action, d.why.as_str())).collect();
     assert_eq!(found, expected);
 }
@@ -112,7 +123,7 @@ fn a_partition_that_gets_nearly_all_is_not_worth_a_split() {
 #[test]
 fn a_range_above_its_size_is_split_in_the_middle_where_nothing_is_appended() {
     let mut big = range(0, 0, [0; 4]);
-    big.1.stored_bytes = 3 << 30;
+    big.1.stored_bytes = Some(3 << 30);
     let policy = Policy { stored_bytes: 1 << 30, ..policy() };
     check(
         &[big],
@@ -122,6 +133,21 @@ fn a_range_above_its_size_is_split_in_the_middle_where_nothing_is_appended() {
             "Range 0 has 3.0 GiB stored, 300 % of the target of 1.0 GiB stored; a split in the middle, at partition 2, since no partition gets more.",
         )],
     );
+}
+
+#[test]
+fn what_is_stored_is_not_taken_for_nothing_while_it_is_not_known() {
+    let mut ranges = [range(0, 0, [1, 0, 0, 0]), range(1, 4, [0; 4])];
+    ranges[1].1.stored_bytes = None;
+    let policy = Policy { stored_bytes: 1 << 30, ..policy() };
+    let decisions = of(&ranges, &policy);
+    assert_eq!(decisions.iter().map(|d| d.action).collect::<Vec<_>>(), [keep(0), keep(1)], "not merged");
+    assert!(decisions[1].why.contains("what it stores is not known yet"), "{}", decisions[1].why);
+    ranges[1].1.stored_bytes = Some(0);
+    assert!(of(&ranges, &policy)[0].action.change().is_some(), "cold once that is known");
+    ranges[1].1.stored_bytes = None;
+    let any = Policy { stored_bytes: 0, ..policy };
+    assert!(of(&ranges, &any)[0].action.change().is_some(), "nothing is asked of it");
 }
 
 #[test]
@@ -226,7 +252,7 @@ fn any_case() -> impl Strategy<Value = Case> {
             info.made_at = NOW - age;
             info.busy = (busy == 0).then_some("is being merged");
             load.partitions.truncate(count);
-            (load.measured_ms, load.stored_bytes) = (measured_ms, stored << 20);
+            (load.measured_ms, load.stored_bytes) = (measured_ms, Some(stored << 20));
             first = info.span.last + 1;
             if busy != 1 {
                 case.load.insert(info.id, load);
@@ -352,7 +378,7 @@ impl Week {
             assert!(meter.due(now));
             meter.observe(now, info.span.iter().map(|p| self.counters[p as usize]).collect());
         }
-        let load = self.meters.iter().map(|(id, meter)| (*id, meter.load(0))).collect();
+        let load = self.meters.iter().map(|(id, meter)| (*id, meter.load(Some(0)))).collect();
         for decision in decide(&self.layout, &load, &self.policy, now) {
             self.change(decision.action, now);
         }

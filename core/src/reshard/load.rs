@@ -41,8 +41,8 @@ pub struct RangeLoad {
     pub steady: Rate,
     /// In the busiest slot.
     pub peak: Rate,
-    /// Bytes that the range stores.
-    pub stored_bytes: u64,
+    /// Bytes that the range stores; `None`: not known yet, as just after a start.
+    pub stored_bytes: Option<u64>,
     /// What each partition got over the last one or two windows, in the span's order: for their shares.
     pub partitions: Vec<Counts>,
 }
@@ -164,7 +164,7 @@ impl Meter {
     }
 
     /// What was measured up to the last sample.
-    pub fn load(&self, stored_bytes: u64) -> RangeLoad {
+    pub fn load(&self, stored_bytes: Option<u64>) -> RangeLoad {
         let slots = self.samples.iter().zip(self.samples.iter().skip(1));
         let slots: Vec<(i64, Counts)> =
             slots.map(|(from, to)| (to.at_ms - from.at_ms, to.total.since(from.total))).collect();
@@ -203,7 +203,7 @@ mod tests {
             assert!(!meter.due(now - 1) && meter.due(now));
             meter.observe(now, vec![total]);
         }
-        meter.load(0)
+        meter.load(Some(0))
     }
 
     #[test]
@@ -216,7 +216,10 @@ mod tests {
 
     #[test]
     fn a_new_meter_says_how_little_it_knows() {
-        assert_eq!(Meter::new(6000).load(7), RangeLoad { stored_bytes: 7, ..RangeLoad::default() });
+        assert_eq!(
+            Meter::new(6000).load(Some(7)),
+            RangeLoad { stored_bytes: Some(7), ..RangeLoad::default() }
+        );
         assert_eq!(measured(&[]).measured_ms, 0);
         let load = measured(&[600, 600]);
         assert_eq!((load.measured_ms, load.mean.bytes), (2000, 600));
@@ -236,7 +239,7 @@ mod tests {
         for now in (0..=40_000).step_by(1000) {
             meter.observe(now, at(now));
         }
-        let shares = meter.load(0).partitions;
+        let shares = meter.load(Some(0)).partitions;
         assert!((60_000..=120_000).contains(&shares[0].bytes), "{shares:?}");
         assert_eq!(shares[1], counts(0, 0), "long ago");
     }
@@ -247,9 +250,9 @@ mod tests {
         meter.observe(5000, vec![counts(500, 5)]);
         meter.observe(4000, vec![counts(900, 9)]);
         meter.observe(6000, vec![counts(400, 4)]);
-        assert_eq!(meter.load(0).mean, Rate::default());
+        assert_eq!(meter.load(Some(0)).mean, Rate::default());
         meter.observe(i64::MAX, vec![counts(u64::MAX, u64::MAX), counts(u64::MAX, 0)]);
-        assert!(meter.load(0).measured_ms > 0);
+        assert!(meter.load(Some(0)).measured_ms > 0);
         assert!(!meter.due(i64::MIN));
     }
 }

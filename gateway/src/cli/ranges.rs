@@ -46,7 +46,7 @@ enum RangesCommand {
         /// Which of its ranges, by the number that `rangeway ranges list` shows
         #[arg(long, value_name = "R")]
         range: u32,
-        /// First partition of the right half [default: where the stored bytes are halved]
+        /// First partition of the right half [default: where the stored bytes are halved, in the middle while there are few]
         #[arg(long, value_name = "P", allow_negative_numbers = true)]
         at: Option<i32>,
         /// Only say what would become of it

@@ -22,6 +22,7 @@ pub async fn list(
 ) -> Result<Json<Vec<RangeDescription>>, HttpError> {
     let api = state.api()?;
     let topic = find(api, &name)?;
+    api.know_stored(topic.id).await;
     Ok(Json(api.range_stats(topic.id).iter().map(range).collect()))
 }
 
@@ -32,6 +33,7 @@ pub async fn explain(
 ) -> Result<Json<RangesExplained>, HttpError> {
     let api = state.api()?;
     let id = find(api, &name)?.id;
+    api.know_stored(id).await;
     let (before, looked) = (api.range_stats(id), Instant::now());
     tokio::time::sleep(LOOK).await;
     let (topic, after, seconds) = (find(api, &name)?, api.range_stats(id), looked.elapsed().as_secs_f64());

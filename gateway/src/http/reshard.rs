@@ -33,7 +33,7 @@ pub async fn split(
         range.parse().map_err(|_| HttpError::bad_body(format!("'{range}' is not the number of a range")))?;
     still_there(&api.range_stats(topic.id), range)?;
     if wanted.dry_run {
-        return Ok(planned(api.preview_split(topic.id, range, wanted.at)?));
+        return Ok(planned(api.preview_split(topic.id, range, wanted.at).await?));
     }
     done(api, api.split(topic.id, range, wanted.at).await?)
 }

@@ -248,7 +248,7 @@ pub struct PartitionEnds {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RangeToSplit {
-    /// First partition of the right half; absent: where the stored bytes are halved.
+    /// First partition of the right half; absent: where the stored bytes are halved, in the middle while there are few.
     #[serde(default)]
     pub at: Option<i32>,
     /// Only say what would become of it.

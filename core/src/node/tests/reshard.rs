@@ -82,7 +82,7 @@ async fn what_cannot_be_done_is_refused_and_says_why() {
     assert!(matches!(api.split(id, 9, None).await, Err(ReshardError::UnknownRange(9))));
     assert!(matches!(api.split(id, 0, Some(3)).await, Err(ReshardError::Impossible(_))));
     assert!(matches!(api.split(TopicId(Uuid::nil()), 0, None).await, Err(ReshardError::UnknownTopic)));
-    let plan = api.preview_split(id, 0, Some(1)).expect("possible");
+    let plan = api.preview_split(id, 0, Some(1)).await.expect("possible");
     assert_eq!((plan.closes, plan.creates.len()), (vec![0], 2));
     assert_eq!(layout(&node, id).len(), 1, "a preview changes nothing");
     done(&api.split(id, 0, Some(1)).await.expect("split"), &[0], &[1, 2]);
