@@ -94,6 +94,31 @@ async fn what_cannot_be_done_is_refused_and_says_why() {
     node.stop().await;
 }
 
+/// Just after a start, before anybody looked at the segments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ranges_store_is_known_at_once_after_a_start_and_a_split_goes_by_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = topic(&node, "t", 16, &[]).await;
+    let sent = |p: i32, size: usize| batch(p, 1, None, 100, &"x".repeat(size));
+    append(&node, id, vec![sent(0, 10)]).await;
+    let cut = async |node: &Node| {
+        let plan = node.api().preview_split(id, 0, None).await.expect("possible");
+        plan.creates[1].first
+    };
+    assert_eq!(cut(&node).await, 8, "one record decides nothing");
+    let all = [sent(12, 900_000), sent(13, 900_000), sent(14, 900_000), sent(15, 900_000)];
+    let bytes =
+        all.iter().map(|batch| batch.bytes.len() as u64).sum::<u64>() + sent(0, 10).bytes.len() as u64;
+    append(&node, id, all.into()).await;
+    node.crash().await;
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts again");
+    node.api().know_stored(id).await;
+    assert_eq!(node.api().range_stats(id)[0].bytes, bytes);
+    assert_eq!(cut(&node).await, 14);
+    node.stop().await;
+}
+
 /// A driver that dies after the intent: the next start finishes the operation, or the running node's pass does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_intent_that_nobody_carries_out_is_finished() {
