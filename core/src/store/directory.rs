@@ -55,7 +55,7 @@ pub(crate) struct Summary {
     kinds: u8,
     /// Bit `partition mod 64` for each partition that is there.
     bits: u64,
-    /// Total payload bytes.
+    /// Total payload bytes; of a leaf that was deleted before the directory was written, what it had.
     pub(crate) bytes: u64,
 }
 
@@ -92,6 +92,8 @@ pub(crate) struct LeafPart {
     pub(crate) discarded: bool,
     pub(crate) trim: u64,
     pub(crate) index: Arc<LeafIndex>,
+    /// Payload bytes of what was deleted before, and is not in the index.
+    pub(crate) gone_bytes: u64,
     /// Of a chunk: the encoded header of each entry, in the order of the index.
     pub(crate) headers: Vec<[u8; ENTRY_HEADER_LEN]>,
 }
@@ -398,7 +400,7 @@ fn summarize(part: &LeafPart, entries_at: u32, partitions_at: u32) -> Summary {
         partitions_at,
         kinds: entries.iter().fold(0, |k, e| k | 1 << (e.kind as u8)),
         bits: part.index.partitions().fold(0, |b, (p, _)| b | 1 << (p as u32 % 64)),
-        bytes: entries.iter().map(|e| u64::from(e.payload_len)).sum(),
+        bytes: part.gone_bytes + entries.iter().map(|e| u64::from(e.payload_len)).sum::<u64>(),
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::store::directory::DirectoryHeader;
 use crate::store::file::{self, Faults};
 use crate::store::format::BLOCK;
+use crate::store::leaf::Index;
 use crate::types::LeafId;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub(crate) struct Extent {
     pub(crate) len: u64,
     /// Leaves that have anything in it, in order.
     pub(crate) leaves: Mutex<BTreeSet<LeafId>>,
+    /// Payload bytes of leaves that were deleted before it has a directory.
+    pub(crate) gone: Mutex<BTreeMap<LeafId, u64>>,
     /// Head of its directory, once it has one.
     pub(crate) directory: OnceLock<DirectoryHeader>,
     /// A bit per block: the entry of at least a block's size that begins there was checked in this process.
@@ -43,6 +46,8 @@ pub(crate) struct Extent {
     pub(crate) payload: AtomicU64,
     /// At least half of it is dead, as far as was looked.
     pub(crate) half_dead: AtomicBool,
+    /// Was looked at whole.
+    pub(crate) looked: AtomicBool,
     /// Cannot be rewritten: an entry in it is damaged.
     pub(crate) stuck: AtomicBool,
 }
@@ -64,13 +69,23 @@ impl Extent {
             key,
             payload: AtomicU64::new(0),
             half_dead: AtomicBool::new(false),
+            looked: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             path,
             file: Arc::new(file),
             len,
             leaves: Mutex::default(),
+            gone: Mutex::default(),
             directory: OnceLock::new(),
             checked: OnceLock::new(),
+        }
+    }
+
+    /// Remembers what a deleted leaf had in it, for the directory that is not written yet: how much of it is dead.
+    pub(crate) fn note_gone(&self, id: LeafId, index: &Index) {
+        if let Index::Memory(index) = index {
+            let bytes = index.entries().iter().map(|e| u64::from(e.payload_len)).sum();
+            self.gone.lock().insert(id, bytes);
         }
     }
 
@@ -129,7 +144,7 @@ pub(crate) fn path(dir: &Path, file: u64) -> PathBuf {
 ///
 /// Errors: no space, or the file system fails; the file is removed again.
 pub(crate) fn allocate(path: &Path, len: u64, faults: Option<&Arc<dyn Faults>>) -> io::Result<()> {
-    if faults.is_some_and(|f| f.allocate_fails()) {
+    if faults.is_some_and(|f| f.allocate_fails(len)) {
         return Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
     }
     let create = || OpenOptions::new().write(true).create_new(true).open(path);

@@ -42,8 +42,8 @@ pub enum RewriteStep {
 pub trait Faults: Send + Sync {
     /// Asked before each durable write of an extent.
     fn write(&self, len: usize) -> Fault;
-    /// Asked before an extent is allocated; `true`: the file system is full.
-    fn allocate_fails(&self) -> bool {
+    /// Asked before a file of `len` bytes is allocated; `true`: the file system is full.
+    fn allocate_fails(&self, _len: u64) -> bool {
         false
     }
     /// Asked before a file of an extent is opened; `true`: the process has no descriptor left.

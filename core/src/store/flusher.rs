@@ -162,9 +162,11 @@ impl Copy<'_> {
         if u32::try_from(len).is_err() {
             return Err(io::Error::other(format!("chunk of {len} bytes is too large")).into());
         }
+        let moving = self.inner.moving();
         self.inner.take_room(len)?;
         let (sequence, covers) = (self.plan.sequence, self.covers());
         extent::allocate(self.path, len, self.inner.faults.as_ref())?;
+        drop(moving);
         let header = ChunkHeader { disk: self.inner.superblock.disk, sequence, covers, data_end };
         let writer = Writer::open(self.path, self.inner.mode, None)?;
         let piece = self.inner.chunk_bytes;
@@ -267,7 +269,15 @@ impl Copy<'_> {
             index.insert(entry);
             headers.push(header);
         }
-        Ok(LeafPart { id, fenced: false, discarded: false, trim: 0, index: Arc::new(index), headers })
+        Ok(LeafPart {
+            id,
+            fenced: false,
+            discarded: false,
+            trim: 0,
+            index: Arc::new(index),
+            gone_bytes: 0,
+            headers,
+        })
     }
 
     fn ends(&self) -> bool {

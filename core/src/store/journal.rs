@@ -3,6 +3,9 @@
 //! While a write runs, the next group gathers in the queue; there is no timer. Writes and fences go through this one
 //! thread in order, which is what makes a fence exact: nothing is acknowledged after it.
 //!
+//! A disk that is full to its last block refuses what needs a new extent, before anything of it is written, and goes on when there is
+//! room. To whoever submitted it is a write that failed: an address stays free until the fence of its segment.
+//!
 //! INV-STORE-1 group `n + 1` is written only after the write of group `n` returned durable · INV-STORE-2 readers see an
 //! entry only once it is durable · INV-STORE-3 after a failed write nothing is ever written again.
 
@@ -17,9 +20,10 @@ use crate::store::index::IndexEntry;
 use crate::store::leaf::Leaf;
 use crate::store::queue::{Item, Woken};
 use crate::store::registers::{Registers, Slot};
+use crate::store::room::says_full;
 use crate::store::tail::Evict;
 use crate::store::{Inner, stats::Counters};
-use crate::types::{Address, LeafId};
+use crate::types::{Address, LeafId, LogletId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,6 +54,10 @@ pub(crate) struct Journal {
     group: Group,
     /// The last group holds records and no later header proves it.
     unproven: bool,
+    /// Deleted loglets whose tombstones there was no room for.
+    owed: Vec<LogletId>,
+    /// The last extent that was needed was not to be had.
+    crammed: bool,
 }
 
 /// The journal's view of a leaf: ahead of what is published by the group being built.
@@ -83,8 +91,8 @@ enum After {
     Fence(oneshot::Sender<Result<TailDesc, FenceError>>, LeafId, u32),
 }
 
-/// The disk failed; the reason is recorded in `Inner`.
-pub(crate) struct Died;
+/// Why a record is not written: the disk died, which is recorded in `Inner`, or it has no room for another extent.
+pub(crate) struct Refused(String);
 
 impl Journal {
     pub(crate) fn new(inner: Arc<Inner>, open: Option<Open>, next_group: u64) -> Journal {
@@ -97,6 +105,8 @@ impl Journal {
             buffer,
             group: Group::default(),
             unproven: false,
+            owed: Vec::new(),
+            crammed: false,
         };
         journal.note_left();
         journal.begin_group();
@@ -141,23 +151,47 @@ impl Journal {
     }
 
     fn handle(&mut self, item: Item) {
+        if !self.inner.is_dead() {
+            self.pay();
+        }
         if let Some(why) = self.inner.dead_reason() {
             return item.refuse(&why);
         }
-        // A failure on the way has recorded itself, and completed what was in the group; what follows is refused.
+        // A failure on the way has told whoever waits; when the disk died, what was in the group is complete and what follows refused.
         let done = match item {
             Item::Run { leaf, run } => self.write_run(leaf, run),
             Item::Fence { leaf, window, reply } => self.fence(leaf, window, reply),
             Item::Repair { leaf, address, entry, reply } => self.repair(leaf, address, entry, reply),
             Item::Trim { leaf, below, reply } => self.trim(leaf, below, reply),
-            Item::Discard { loglet } => {
-                let record = LeafId { loglet, leaf: 0 };
-                self.put(RecordKind::Discard, record, Address(0), None).map(|()| self.discard_own(loglet))
-            }
+            Item::Discard { loglet } => self.discard(loglet),
             Item::Close { .. } => Ok(()),
         };
-        if done.is_err() {
-            tracing::debug!("record dropped: the disk died under it");
+        if let Err(Refused(why)) = done {
+            tracing::debug!(why, "record dropped");
+        }
+    }
+
+    /// Deletes a loglet. That needs no room: its tombstone is written when there is some.
+    fn discard(&mut self, loglet: LogletId) -> Result<(), Refused> {
+        let record = LeafId { loglet, leaf: 0 };
+        let put = self.put(RecordKind::Discard, record, Address(0), None);
+        if put.is_err() && !self.inner.is_dead() {
+            self.owed.push(loglet);
+        }
+        if !self.inner.is_dead() {
+            self.discard_own(loglet);
+        }
+        put
+    }
+
+    /// Writes the tombstones that there was no room for.
+    fn pay(&mut self) {
+        while let Some(loglet) = self.owed.last().copied() {
+            let record = LeafId { loglet, leaf: 0 };
+            if self.put(RecordKind::Discard, record, Address(0), None).is_err() {
+                return;
+            }
+            self.owed.pop();
         }
     }
 
@@ -170,12 +204,12 @@ impl Journal {
         })
     }
 
-    fn discard_own(&mut self, loglet: crate::types::LogletId) {
+    fn discard_own(&mut self, loglet: LogletId) {
         self.leaves.retain(|id, _| id.loglet != loglet);
         self.inner.forget(loglet);
     }
 
-    fn write_run(&mut self, id: LeafId, run: Run) -> Result<(), Died> {
+    fn write_run(&mut self, id: LeafId, run: Run) -> Result<(), Refused> {
         let Run { first, entries, ticket } = run;
         let mut outcome = Ok(());
         for (i, entry) in entries.into_iter().enumerate() {
@@ -186,10 +220,9 @@ impl Journal {
                     outcome = Err(refused);
                     break;
                 }
-                Err(Died) => {
-                    let why = self.inner.dead_reason().unwrap_or_default();
-                    ticket.complete(Err(WriteError::Unavailable(why)));
-                    return Err(Died);
+                Err(Refused(why)) => {
+                    ticket.complete(Err(WriteError::Unavailable(why.clone())));
+                    return Err(Refused(why));
                 }
             }
         }
@@ -202,7 +235,7 @@ impl Journal {
         id: LeafId,
         address: Address,
         entry: Entry,
-    ) -> Result<Result<(), WriteError>, Died> {
+    ) -> Result<Result<(), WriteError>, Refused> {
         let own = self.own(id);
         let discarded = own.leaf.state.read().discarded;
         let meets = if discarded { Slot::Sealed } else { own.registers.write_meets(address.0) };
@@ -243,7 +276,7 @@ impl Journal {
         id: LeafId,
         address: Address,
         entry: Entry,
-    ) -> Result<(), Died> {
+    ) -> Result<(), Refused> {
         self.put(kind, id, address, Some(&entry))?;
         let offset = self.buffer.len() - entry.encoded_len();
         let own = self.own(id);
@@ -265,7 +298,7 @@ impl Journal {
         id: LeafId,
         window: u32,
         reply: oneshot::Sender<Result<TailDesc, FenceError>>,
-    ) -> Result<(), Died> {
+    ) -> Result<(), Refused> {
         let own = self.own(id);
         if let Some(why) = own.leaf.state.read().suspect.clone() {
             drop(reply.send(Err(FenceError::Unavailable(format!("segment {id}: {why}")))));
@@ -273,10 +306,9 @@ impl Journal {
         }
         let (end, fenced) = (own.registers.end(), own.registers.is_fenced());
         if !fenced {
-            if self.put(RecordKind::Fence, id, Address(end), None).is_err() {
-                let why = self.inner.dead_reason().unwrap_or_default();
-                drop(reply.send(Err(FenceError::Unavailable(why))));
-                return Err(Died);
+            if let Err(Refused(why)) = self.put(RecordKind::Fence, id, Address(end), None) {
+                drop(reply.send(Err(FenceError::Unavailable(why.clone()))));
+                return Err(Refused(why));
             }
             self.own(id).registers.fence();
             self.touch(id);
@@ -291,7 +323,7 @@ impl Journal {
         address: Address,
         entry: Entry,
         reply: oneshot::Sender<Result<(), WriteError>>,
-    ) -> Result<(), Died> {
+    ) -> Result<(), Refused> {
         let own = self.own(id);
         let outcome = match own.registers.holds(address.0) {
             _ if !own.registers.is_fenced() => {
@@ -301,10 +333,9 @@ impl Journal {
             Slot::Trimmed | Slot::Sealed => Ok(()),
             Slot::Free => match self.put_entry(RecordKind::Repair, id, address, entry) {
                 Ok(()) => Ok(()),
-                Err(Died) => {
-                    let why = self.inner.dead_reason().unwrap_or_default();
-                    drop(reply.send(Err(WriteError::Unavailable(why))));
-                    return Err(Died);
+                Err(Refused(why)) => {
+                    drop(reply.send(Err(WriteError::Unavailable(why.clone()))));
+                    return Err(Refused(why));
                 }
             },
         };
@@ -317,12 +348,11 @@ impl Journal {
         id: LeafId,
         below: Address,
         reply: oneshot::Sender<Result<(), WriteError>>,
-    ) -> Result<(), Died> {
+    ) -> Result<(), Refused> {
         if below.0 > self.own(id).registers.trimmed() {
-            if self.put(RecordKind::Trim, id, below, None).is_err() {
-                let why = self.inner.dead_reason().unwrap_or_default();
-                drop(reply.send(Err(WriteError::Unavailable(why))));
-                return Err(Died);
+            if let Err(Refused(why)) = self.put(RecordKind::Trim, id, below, None) {
+                drop(reply.send(Err(WriteError::Unavailable(why.clone()))));
+                return Err(Refused(why));
             }
             self.own(id).registers.trim(below.0);
             self.touch(id);
@@ -338,7 +368,7 @@ impl Journal {
         leaf: LeafId,
         address: Address,
         entry: Option<&Entry>,
-    ) -> Result<(), Died> {
+    ) -> Result<(), Refused> {
         let body = entry.map_or(0, Entry::encoded_len);
         let len = RECORD_HEADER_LEN + body;
         if self.group.records > 0 && self.buffer.len() + len > self.room() {
@@ -394,30 +424,43 @@ impl Journal {
         self.group.records > 0 || !self.group.after.is_empty()
     }
 
-    /// Goes on in a new extent that has room for a group of `need` bytes.
-    fn roll(&mut self, need: usize) -> Result<(), Died> {
-        let old = self.open.take();
-        match self.inner.next_extent(need as u64, self.next_group) {
+    /// Goes on in a new extent that has room for a group of `need` bytes. There is nothing in the group.
+    fn roll(&mut self, need: usize) -> Result<(), Refused> {
+        let inner = self.inner.clone();
+        let _moving = inner.moving();
+        let (header, path) = match inner.prepare_extent(need as u64, self.next_group) {
+            Ok(prepared) => prepared,
+            Err(e) if says_full(&e) => return Err(self.cram(&e)),
+            Err(e) => return Err(self.die(format!("no new extent: {e}"))),
+        };
+        match inner.start_extent(header, &path) {
             Ok(open) => {
                 // Its header proves the last group of the old one.
-                self.unproven = false;
-                self.open = Some(open);
+                (self.unproven, self.crammed) = (false, false);
+                let old = self.open.replace(open);
                 self.note_left();
                 if let Some(old) = old {
-                    self.inner.closed(old, self.next_group);
+                    inner.closed(old, self.next_group);
                 }
                 Ok(())
             }
-            Err(e) => {
-                self.open = old;
-                Err(self.die(format!("no new extent: {e}")))
-            }
+            Err(e) => Err(self.die(format!("no new extent: {e}"))),
         }
+    }
+
+    /// No room is left for another extent, not for the smallest; until somebody frees some.
+    fn cram(&mut self, error: &std::io::Error) -> Refused {
+        let dir = self.inner.dir.display();
+        let why = format!("{dir}: full to the last block, no new extent: {error}");
+        if !std::mem::replace(&mut self.crammed, true) {
+            tracing::error!(why, "what needs room is refused until there is some");
+        }
+        Refused(why)
     }
 
     /// Writes the group, publishes it and tells everyone who waits for it. Without records, and nobody waiting, it
     /// writes an empty group.
-    fn flush(&mut self) -> Result<(), Died> {
+    fn flush(&mut self) -> Result<(), Refused> {
         if self.group.records > 0 || self.group.after.is_empty() {
             self.write_group()?;
         }
@@ -427,11 +470,10 @@ impl Journal {
         Ok(())
     }
 
-    fn write_group(&mut self) -> Result<(), Died> {
+    fn write_group(&mut self) -> Result<(), Refused> {
         if self.left() < align_up(self.buffer.len()) as u64 {
-            // Only an empty group comes here: a record has made its room.
-            self.roll(BLOCK)?;
-            return Ok(());
+            // Only an empty group comes here: a record has made its room. Without any, the last group is proven later.
+            return if self.crammed { Ok(()) } else { self.roll(BLOCK) };
         }
         let Some(open) = self.open.as_mut() else { return Ok(()) };
         let header = GroupHeader {
@@ -526,11 +568,11 @@ impl Journal {
     }
 
     /// The disk is dead for this process: what it holds of the last write is not known, so nothing is tried again.
-    fn die(&mut self, why: String) -> Died {
+    fn die(&mut self, why: String) -> Refused {
         tracing::error!(dir = %self.inner.dir.display(), "disk dead: {why}; its ranges take no writes until a restart");
         self.inner.die(why.clone());
         self.refuse_group(&why);
-        Died
+        Refused(why)
     }
 
     fn refuse_group(&mut self, why: &str) {
@@ -551,6 +593,7 @@ impl Journal {
         if let Some(why) = self.inner.dead_reason() {
             return Err(why);
         }
+        self.pay();
         let flushed = if self.has_work() { self.flush() } else { Ok(()) };
         match flushed {
             Ok(()) => {
@@ -560,7 +603,7 @@ impl Journal {
                 }
                 Ok(())
             }
-            Err(Died) => Err(self.inner.dead_reason().unwrap_or_default()),
+            Err(Refused(why)) => Err(why),
         }
     }
 }

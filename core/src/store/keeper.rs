@@ -211,13 +211,13 @@ impl Keeper {
     }
 
     fn part(&self, id: LeafId, extent: &Arc<Extent>) -> LeafPart {
+        let (index, headers) = (Arc::default(), Vec::new());
         if id.leaf == DISCARD_ROW {
-            let index = Arc::default();
-            return LeafPart { id, fenced: false, discarded: true, trim: 0, index, headers: Vec::new() };
+            return LeafPart { id, fenced: false, discarded: true, trim: 0, index, gone_bytes: 0, headers };
         }
         let Some(leaf) = self.inner.known_leaf(id) else {
-            let index = Arc::default();
-            return LeafPart { id, fenced: true, discarded: false, trim: 0, index, headers: Vec::new() };
+            let gone_bytes = extent.gone.lock().get(&id).copied().unwrap_or(0);
+            return LeafPart { id, fenced: true, discarded: false, trim: 0, index, gone_bytes, headers };
         };
         let state = leaf.state.read();
         let index: Arc<LeafIndex> = state
@@ -230,7 +230,11 @@ impl Keeper {
             });
         let registers = &state.registers;
         let (fenced, trim) = (registers.is_fenced(), registers.trimmed());
-        LeafPart { id, fenced, discarded: false, trim, index, headers: Vec::new() }
+        let gone_bytes = match index.entries() {
+            [] => extent.gone.lock().get(&id).copied().unwrap_or(0),
+            _ => 0,
+        };
+        LeafPart { id, fenced, discarded: false, trim, index, gone_bytes, headers }
     }
 
     /// Writes missing directories, retires what is dead, and has rewritten what should be.
@@ -483,6 +487,7 @@ impl Keeper {
     fn allocate(&self, count: usize) -> io::Result<()> {
         let len = self.inner.extent_bytes;
         while self.inner.extents.lock().spares.len() < count && self.inner.has_room(len).is_ok() {
+            let _moving = self.inner.moving();
             let (path, len) = self.inner.new_file(len)?;
             self.inner.extents.lock().spares.push(Spare { path, len, written: false });
         }
@@ -491,13 +496,14 @@ impl Keeper {
 
     /// Writes zeros to spare files that were never written.
     fn zero(&self) -> io::Result<()> {
-        while let Some(spare) = self.unwritten_spare() {
+        loop {
+            let _moving = self.inner.moving();
+            let Some(spare) = self.unwritten_spare() else { return Ok(()) };
             let written = self.write_zeros(&spare);
             let Spare { path, len, .. } = spare;
             self.inner.extents.lock().spares.push(Spare { path, len, written: written.is_ok() });
             written?;
         }
-        Ok(())
     }
 
     fn unwritten_spare(&self) -> Option<Spare> {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 /// How closely extents are looked at.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Until something in it lives.
+    /// Until something in it lives; whole when it is the first time.
     Quick,
     /// How much of it lives: reads all partition rows.
     Whole,
@@ -21,6 +21,9 @@ pub(crate) enum Look {
 impl Inner {
     /// How much of a closed extent or of a chunk is left.
     pub(crate) fn life(&self, extent: &Arc<Extent>, look: Look) -> Life {
+        // What died before it was closed is nowhere else seen.
+        let is_first = !extent.looked.fetch_or(true, Ordering::Relaxed);
+        let look = if is_first { Look::Whole } else { look };
         let mut all = Left { live: 0, whole: 0, gone: false };
         let ids: Vec<LeafId> = extent.leaves.lock().iter().copied().collect();
         for id in ids.into_iter().filter(|id| id.leaf != DISCARD_ROW) {

@@ -116,8 +116,9 @@ fn anew(extent: &Extent, header: &DirectoryHeader, leaves: &[(LeafId, Summary)])
 }
 
 fn part(id: LeafId, summary: &Summary, index: LeafIndex) -> LeafPart {
-    let Summary { fenced, discarded, trim, .. } = *summary;
-    LeafPart { id, fenced, discarded, trim, index: Arc::new(index), headers: Vec::new() }
+    let Summary { fenced, discarded, trim, entries, bytes, .. } = *summary;
+    let gone_bytes = if entries == 0 { bytes } else { 0 };
+    LeafPart { id, fenced, discarded, trim, index: Arc::new(index), gone_bytes, headers: Vec::new() }
 }
 
 fn of_extent(

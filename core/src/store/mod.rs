@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -51,6 +50,7 @@ mod recovery;
 pub(crate) mod registers;
 mod rewrite;
 mod room;
+mod space;
 mod stats;
 mod superblock;
 pub(crate) mod tail;
@@ -76,6 +76,7 @@ use journal::{Journal, Open};
 use keeper::{Closed, Job, Keeper};
 use leaf::Leaf;
 use queue::{Item, Queue};
+use space::{Moves, Space};
 use stats::Counters;
 use superblock::Superblock;
 
@@ -88,9 +89,6 @@ pub const EXTENT_BYTES_MAX: u64 = 1 << 31;
 
 /// Smallest buffer for pieces of chunks.
 const CHUNK_BYTES_MIN: usize = 64 << 10;
-
-/// How long a look at the file system's free space is good for.
-const SPACE_FRESH: Duration = Duration::from_millis(50);
 
 /// How a data directory is opened.
 #[derive(Clone)]
@@ -130,17 +128,6 @@ impl StoreConfig {
             faults: None,
         }
     }
-}
-
-/// Free space as it was looked up.
-struct Space {
-    at: Instant,
-    /// Bytes left, less what was admitted since.
-    left: u64,
-    /// Admitted since.
-    taken: u64,
-    /// Bytes that the journal had written.
-    written: u64,
 }
 
 /// A file that holds nothing and can become an extent.
@@ -193,6 +180,7 @@ pub(crate) struct Inner {
     /// The store is gone: threads end without finishing.
     pub(crate) dropped: AtomicBool,
     space: Mutex<Option<Space>>,
+    moves: Moves,
     /// Records were refused since there was no room, and not taken since.
     pub(crate) full: AtomicBool,
     /// Bytes that the open extent has room for.
@@ -258,50 +246,13 @@ impl Inner {
         for leaf in leaves {
             let mut state = leaf.state.write();
             let freed = state.tail.clear();
-            state.extents.clear();
+            state.extents.drain(..).for_each(|(extent, index)| extent.note_gone(leaf.id, &index));
             state.discarded = true;
             drop(state);
             self.tail.release(freed);
         }
         self.leaves.retain(|id, _| id.loglet != loglet);
         self.check_extents();
-    }
-
-    /// Chooses the file of the next extent: a spare one, else a new one.
-    pub(crate) fn prepare_extent(&self, need: u64, first_group: u64) -> io::Result<(ExtentHeader, PathBuf)> {
-        let need = (need + BLOCK as u64).max(self.extent_bytes).next_multiple_of(BLOCK as u64);
-        let mut extents = self.extents.lock();
-        let number = extents.next_number;
-        extents.next_number += 1;
-        let written = extents.spares.iter().position(|s| s.len >= need && s.written);
-        let fitting = written.or_else(|| extents.spares.iter().position(|s| s.len >= need));
-        let (path, len) = match fitting {
-            Some(at) => {
-                let spare = extents.spares.swap_remove(at);
-                (spare.path, spare.len)
-            }
-            None => {
-                drop(extents);
-                self.new_file(need)?
-            }
-        };
-        let Superblock { disk, generation, .. } = self.superblock;
-        let salt = Uuid::new_v4().as_u64_pair().0;
-        Ok((ExtentHeader { disk, generation, number, first_group, len, salt }, path))
-    }
-
-    /// Creates a file for an extent.
-    pub(crate) fn new_file(&self, len: u64) -> io::Result<(PathBuf, u64)> {
-        let number = {
-            let mut extents = self.extents.lock();
-            extents.next_file += 1;
-            extents.next_file - 1
-        };
-        let path = extent::path(&self.dir, number);
-        extent::allocate(&path, len, self.faults.as_ref())?;
-        let dir = self.dir.join(EXTENTS);
-        file::with_descriptor(self.faults.as_ref(), || superblock::sync_dir(&dir))?;
-        Ok((path, len))
     }
 
     /// Writes an extent's header: from then on it counts.
@@ -317,131 +268,16 @@ impl Inner {
         Ok(Open { extent, writer, position: BLOCK as u64, salt, first_group })
     }
 
-    /// A new extent with room for a group of `need` bytes, ready to be written.
-    pub(crate) fn next_extent(&self, need: u64, first_group: u64) -> io::Result<Open> {
-        let (header, path) = self.prepare_extent(need, first_group)?;
-        let writer = Writer::open(&path, self.mode, self.faults.clone())?;
-        self.begin_extent(header, &path, writer)
+    /// A file that [`Inner::prepare_extent`] gave, as an extent that is ready to be written.
+    pub(crate) fn start_extent(&self, header: ExtentHeader, path: &Path) -> io::Result<Open> {
+        let writer = Writer::open(path, self.mode, self.faults.clone())?;
+        self.begin_extent(header, path, writer)
     }
 
     /// Takes note that an extent takes no more writes, and that its groups below `end_group` are proven.
     pub(crate) fn closed(&self, open: Open, end_group: u64) {
         let Open { extent, first_group, position: data_end, .. } = open;
         self.keep(Job::Closed(Closed { extent, first_group, end_group, data_end }));
-    }
-
-    /// Free bytes before `bytes` more are taken: looked up at most every [`SPACE_FRESH`], less what was admitted since, and
-    /// shortly before unless the journal has written as much. What is refused is not taken.
-    fn available(&self, bytes: u64, need: u64) -> io::Result<u64> {
-        let mut space = self.space.lock();
-        let fresh = space.as_ref().is_some_and(|s| s.at.elapsed() < SPACE_FRESH);
-        if !fresh {
-            let written = self.counters.bytes_written.load(Ordering::Relaxed);
-            let recent = space.as_ref().filter(|s| s.at.elapsed() < 2 * SPACE_FRESH);
-            let recent = recent.map_or(0, |s| s.taken.saturating_sub(written - s.written));
-            let left = self.look_up_space()?.saturating_sub(recent);
-            *space = Some(Space { at: Instant::now(), left, taken: 0, written });
-        }
-        let Some(space) = space.as_mut() else { return Ok(0) };
-        let left = space.left;
-        if left >= need {
-            space.left = left.saturating_sub(bytes);
-            space.taken = space.taken.saturating_add(bytes);
-        }
-        Ok(left)
-    }
-
-    /// What the journal can still write: into the open extent, spare ones, and whole new ones.
-    fn look_up_space(&self) -> io::Result<u64> {
-        let free = self.free_space()?;
-        let whole = free - free % self.extent_bytes;
-        let left = self.open_left.load(Ordering::Relaxed);
-        Ok(whole.saturating_add(self.spare_bytes()).saturating_add(left))
-    }
-
-    fn spare_bytes(&self) -> u64 {
-        self.extents.lock().spares.iter().map(|s| s.len).sum()
-    }
-
-    fn free_space(&self) -> io::Result<u64> {
-        if let Some(bytes) = self.faults.as_ref().and_then(|f| f.available()) {
-            return Ok(bytes);
-        }
-        let s = rustix::fs::statvfs(&self.dir)?;
-        Ok(s.f_bavail.saturating_mul(s.f_frsize))
-    }
-
-    /// See `LogDrive::admit`.
-    pub(crate) fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
-        if let Some(why) = self.dead_reason() {
-            return Err(AdmitError::Dead(why));
-        }
-        let kept = purpose.keeps(self.reserve_bytes);
-        let need = kept.saturating_add(bytes as u64);
-        let available = self
-            .available(bytes as u64, need)
-            .map_err(|e| AdmitError::Dead(format!("{}: {e}", self.dir.display())))?;
-        let full = available < need;
-        if purpose == Purpose::Records
-            && self.full.load(Ordering::Relaxed) != full
-            && self.full.swap(full, Ordering::Relaxed) != full
-            && full
-        {
-            // What is not worth it otherwise is rewritten now.
-            self.check_extents();
-        }
-        if full {
-            return Err(AdmitError::Full(format!(
-                "{}: {available} bytes left, expected {need} ({kept} are reserved for {})",
-                self.dir.display(),
-                match purpose {
-                    Purpose::Records => "control records",
-                    Purpose::Coordination => "what frees space",
-                    Purpose::Freeing => "fences",
-                }
-            )));
-        }
-        Ok(())
-    }
-
-    /// Whether a file that the store makes for itself would leave half of the reserve.
-    ///
-    /// Errors: until space is freed.
-    pub(crate) fn has_room(&self, bytes: u64) -> io::Result<()> {
-        let free = self.free_space()?;
-        let need = (self.reserve_bytes / 2).saturating_add(bytes);
-        if free < need {
-            return Err(io::Error::other(format!("{free} bytes left, expected {need}")));
-        }
-        Ok(())
-    }
-
-    /// How many bytes a file may have that the store makes for itself, spare extents given up for it: the reserve is left,
-    /// or, for one that frees more than it takes, an extent to go on in and what small files need.
-    ///
-    /// Errors: the file system does not say.
-    pub(crate) fn room(&self, frees: bool) -> io::Result<u64> {
-        let reserve = self.reserve_bytes.max(self.extent_bytes);
-        let least = self.extent_bytes.saturating_add(self.reserve_bytes / 16);
-        let kept = if frees { reserve.min(least) } else { reserve };
-        Ok(self.free_space()?.saturating_add(self.spare_bytes()).saturating_sub(kept))
-    }
-
-    /// Takes room for a file that the store makes for itself, and makes now. So many bytes are there as [`Inner::room`]
-    /// said; spare extents are given up until they are free.
-    ///
-    /// Errors: a spare extent cannot be deleted.
-    pub(crate) fn take_room(&self, bytes: u64) -> io::Result<()> {
-        let kept = self.extent_bytes.min(self.reserve_bytes / 16);
-        while self.free_space()? < bytes.saturating_add(kept) {
-            let Some(spare) = self.extents.lock().spares.pop() else { break };
-            std::fs::remove_file(&spare.path)?;
-        }
-        // Allocated at once: the next look at the file system sees it.
-        if let Some(space) = self.space.lock().as_mut() {
-            space.left = space.left.saturating_sub(bytes);
-        }
-        Ok(())
     }
 
     /// Queues an item; when no thread serves the queue any more it is refused, from another thread.
@@ -532,6 +368,7 @@ impl DiskStore {
             stopping: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             space: Mutex::default(),
+            moves: Moves::default(),
             full: AtomicBool::new(false),
             open_left: AtomicU64::new(0),
             file_damage: Mutex::default(),
@@ -553,6 +390,9 @@ impl DiskStore {
             inner.keep(Job::Zero);
         }
         recovered.closed.into_iter().for_each(|closed| inner.keep(Job::Closed(closed)));
+        let journal = Journal::new(inner.clone(), recovered.open, recovered.next_group);
+        // A disk that is full is known as such when what it holds is looked at first.
+        drop(inner.admit(0, Purpose::Records));
         inner.check_extents();
         let (plans, planned) = channel();
         let keeper = Keeper::new(inner.clone(), recovered.table_sequence, recovered.stale, plans);
@@ -560,7 +400,6 @@ impl DiskStore {
         let shared = inner.clone();
         let flusher =
             spawn("flusher", move || flusher::run(&shared, &planned)).map_err(OpenError::io(&inner.dir))?;
-        let journal = Journal::new(inner.clone(), recovered.open, recovered.next_group);
         let journal = spawn("journal", move || journal.run()).map_err(OpenError::io(&inner.dir))?;
         let store = DiskStore {
             inner,

@@ -46,9 +46,13 @@ pub(crate) fn lay(dir: &Path) -> io::Result<()> {
     sync_dir(dir)
 }
 
-/// Whether an error says that the disk (or a quota) is full.
+/// Whether a directory was not opened since the disk (or a quota) is full.
 pub(crate) fn is_full(error: &OpenError) -> bool {
-    let OpenError::Io { error, .. } = error else { return false };
+    matches!(error, OpenError::Io { error, .. } if says_full(error))
+}
+
+/// Whether an error says that the disk (or a quota) is full.
+pub(crate) fn says_full(error: &io::Error) -> bool {
     let full = [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT];
     full.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

@@ -324,7 +324,7 @@ impl Faults for Crammed {
     fn write(&self, _len: usize) -> Fault {
         Fault::None
     }
-    fn allocate_fails(&self) -> bool {
+    fn allocate_fails(&self, _: u64) -> bool {
         true
     }
 }

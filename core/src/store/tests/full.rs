@@ -1,13 +1,13 @@
 //! A disk that records have filled: what frees it goes on within the reserve, and frees it.
 
-use super::life::eventually;
 use super::*;
 use crate::drive::{AdmitError, Purpose};
-use crate::store::{Fault, Faults};
+use crate::store::{DiskHealth, Fault, Faults};
 use std::path::PathBuf;
 
 const KIB: u64 = 1 << 10;
 const RESERVE: u64 = 512 * KIB;
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A disk of so many bytes for the extents and chunks of one directory.
 pub(crate) struct SmallDisk {
@@ -31,8 +31,8 @@ impl Faults for SmallDisk {
     fn write(&self, _len: usize) -> Fault {
         Fault::None
     }
-    fn allocate_fails(&self) -> bool {
-        self.used() >= self.bytes
+    fn allocate_fails(&self, len: u64) -> bool {
+        self.used() + len > self.bytes
     }
     fn available(&self) -> Option<u64> {
         Some(self.bytes.saturating_sub(self.used()))
@@ -44,12 +44,31 @@ fn small(dir: &Path) -> StoreConfig {
     StoreConfig { reserve_bytes: RESERVE, tail_bytes: TailBudget::new(0), faults, ..config(dir) }
 }
 
+/// Until a third of the disk is free for records.
+async fn frees(store: &DiskStore) {
+    let b = store.drive(leaf(2));
+    let begun = std::time::Instant::now();
+    while let Err(full) = b.admit(600 << 10, Purpose::Records) {
+        let chunks: Vec<u64> = store.inner.extents.lock().chunks.values().map(|c| c.len).collect();
+        let stats = store.stats();
+        assert!(begun.elapsed() < PATIENCE, "{full}; chunks of {chunks:?}; {stats:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
 /// Entries of two loglets by turns until records are refused: how many of each.
 async fn fill(store: &DiskStore) -> u64 {
     let (a, b) = (store.drive(leaf(1)), store.drive(leaf(2)));
     for i in 0.. {
         if a.admit(16 << 10, Purpose::Records).is_err() {
             assert!(i > 20, "{i} is not a full disk");
+            let (left, _) = store.inner.look_up_space().unwrap();
+            // What is on its way to be a spare extent, and two directories.
+            let unseen = 128 * KIB;
+            assert!(
+                left + unseen > store.inner.reserve_bytes,
+                "records took of the reserve: {left} are left"
+            );
             return i;
         }
         write(&*a, i, vec![data(leaf(1), i, 0, i as i64, 4000)]).await.unwrap();
@@ -66,8 +85,7 @@ fn what_is_deleted_of_a_full_disk_makes_room_without_a_restart() {
         let kept = fill(&store).await;
         store.discard(LogletId(1));
         let b = store.drive(leaf(2));
-        eventually("a third of the disk is free again", || b.admit(600 << 10, Purpose::Records).is_ok())
-            .await;
+        frees(&store).await;
         let there: Vec<u64> =
             b.list(everything(0)).await.unwrap().iter().map(|s| s.header.address.0).collect();
         assert_eq!(there, (0..kept).collect::<Vec<_>>());
@@ -88,9 +106,7 @@ fn what_was_deleted_of_a_disk_that_was_full_when_it_was_closed_makes_room_at_the
         store.close().await.unwrap();
         drop(store);
         let (store, _) = DiskStore::open(small(dir.path())).unwrap();
-        let b = store.drive(leaf(2));
-        eventually("a third of the disk is free again", || b.admit(600 << 10, Purpose::Records).is_ok())
-            .await;
+        frees(&store).await;
         store.close().await.unwrap();
     });
 }
@@ -116,10 +132,77 @@ fn each_purpose_has_its_share_of_the_reserve_and_none_takes_what_fences_need() {
                 (next, written) = (next + 1, written + 4096);
             }
             let share = RESERVE - purpose.keeps(RESERVE);
-            assert!(written > 0 && written <= share, "{purpose:?}: {written} of {share}");
+            // Records were refused when there was no room for another.
+            let most = share + (16 << 10);
+            assert!(written > 0 && written <= most, "{purpose:?}: {written} of {most}");
         }
         assert_eq!(a.fence(4, SEAL).await.unwrap().end, next);
         assert_eq!(store.drive(leaf(3)).fence(4, SEAL).await.unwrap().end, 0);
         store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn fences_find_room_in_a_reserve_that_is_smaller_than_an_extent() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let sizes = StoreConfig { extent_bytes: 256 * KIB, reserve_bytes: 128 * KIB, ..small(dir.path()) };
+        let (store, _) = DiskStore::open(sizes.clone()).unwrap();
+        let next = fill(&store).await;
+        for loglet in 1..=8 {
+            let end = if loglet > 2 { 0 } else { next };
+            assert_eq!(store.drive(leaf(loglet)).fence(4, SEAL).await.unwrap().end, end);
+        }
+        store.close().await.unwrap();
+        drop(store);
+        let (store, report) = DiskStore::open(sizes).unwrap();
+        assert_eq!(report.damage, vec![]);
+        assert_eq!(store.drive(leaf(1)).list(everything(0)).await.unwrap().len() as u64, next);
+        let late = write(&*store.drive(leaf(8)), 0, vec![data(leaf(8), 0, 0, 0, 10)]).await;
+        assert_eq!(late, Err(WriteError::Sealed));
+    });
+}
+
+#[test]
+fn a_disk_that_is_full_to_the_last_block_refuses_and_lives_and_goes_on_when_something_is_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = StoreConfig { reserve_bytes: 0, ..small(dir.path()) };
+    runtime().block_on(async {
+        let (store, _) = DiskStore::open(sizes.clone()).unwrap();
+        // Nobody asks whether there is room.
+        let (mut loglet, mut next) = (1, 0);
+        let refused = loop {
+            let drive = store.drive(leaf(loglet));
+            match write(&*drive, next, vec![data(leaf(loglet), next, 0, next as i64, 4000)]).await {
+                Ok(()) => next += 1,
+                Err(refused) => break refused,
+            }
+            assert!(next < 1000, "a disk of two MiB is full some time");
+            if (loglet, next) == (1, 70) {
+                (loglet, next) = (2, 0);
+            }
+        };
+        assert!(matches!(&refused, WriteError::Unavailable(why) if why.contains("full")), "{refused:?}");
+        assert!(loglet == 2 && next > 20, "{loglet} {next}");
+        assert!(!matches!(store.health(), DiskHealth::Dead(_)), "{:?}", store.health());
+        // There is no room for its tombstone.
+        store.discard(LogletId(1));
+        let mut tries = 0;
+        while write(&*store.drive(leaf(3)), 0, vec![data(leaf(3), 0, 0, 0, 4000)]).await.is_err() {
+            tries += 1;
+            assert!(tries < 2000, "no room after a deletion: {:?}", store.stats());
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let b = store.drive(leaf(2));
+        assert_eq!(b.list(everything(0)).await.unwrap().len() as u64, next);
+        // The address that was refused is free, and what follows was not written.
+        assert_eq!(b.fence(4, SEAL).await.unwrap().contiguous(), Address(next));
+        store.close().await.unwrap();
+        drop((store, b));
+        let (store, report) = DiskStore::open(sizes).unwrap();
+        assert_eq!(report.damage, vec![]);
+        assert_eq!(store.drive(leaf(2)).list(everything(0)).await.unwrap().len() as u64, next);
+        let late = write(&*store.drive(leaf(1)), 70, vec![data(leaf(1), 70, 0, 70, 10)]).await;
+        assert_eq!(late, Err(WriteError::Sealed), "the deletion is remembered");
     });
 }

@@ -162,7 +162,7 @@ impl Faults for Makers {
     fn write(&self, _len: usize) -> Fault {
         Fault::None
     }
-    fn allocate_fails(&self) -> bool {
+    fn allocate_fails(&self, _: u64) -> bool {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         self.0.lock().push(name);
         false

@@ -401,3 +401,34 @@ fn checkpoint(address: u64) -> Entry {
     header.payload_len = state.len() as u32;
     Entry::own(header, state)
 }
+
+#[test]
+fn what_is_deleted_before_its_extent_is_closed_is_dead_in_it_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = || StoreConfig { tail_bytes: TailBudget::new(0), ..config(dir.path()) };
+    let fill = async |store: &DiskStore, dead: u64, extent: u64| {
+        let (dead, b) = (leaf(dead), store.drive(leaf(9)));
+        for i in 0..4 {
+            write(&*store.drive(dead), i, vec![data(dead, i, 0, i as i64, 4000)]).await.unwrap();
+        }
+        for i in extent * 3..(extent + 1) * 3 {
+            write(&*b, i, vec![data(leaf(9), i, 0, i as i64, 4000)]).await.unwrap();
+        }
+        store.discard(dead.loglet);
+    };
+    runtime().block_on(async {
+        let (store, _) = DiskStore::open(config()).unwrap();
+        fill(&store, 1, 0).await;
+        // Closes the extent; nothing else dies.
+        write(&*store.drive(leaf(8)), 0, vec![data(leaf(8), 0, 0, 0, 60_000)]).await.unwrap();
+        write(&*store.drive(leaf(8)), 1, vec![data(leaf(8), 1, 0, 1, 60_000)]).await.unwrap();
+        eventually("the deleted half goes", || store.stats().extents_rewritten == 1).await;
+        fill(&store, 2, 1).await;
+        store.close().await.unwrap();
+        drop(store);
+        let (store, _) = DiskStore::open(config()).unwrap();
+        eventually("that of the last extent too", || store.stats().extents_rewritten >= 1).await;
+        assert_eq!(store.drive(leaf(9)).list(everything(0)).await.unwrap().len(), 6);
+        store.close().await.unwrap();
+    });
+}
