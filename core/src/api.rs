@@ -6,8 +6,8 @@ pub use crate::codec::entry::EntryKind;
 pub use crate::codec::{batch, records};
 /// A rule of who may do what.
 pub use crate::control::command::{ACL_BYTES_MAX, ACLS_MAX, Acl};
-pub use crate::drive::FileSlice;
 pub use crate::drive::spec::{DriveExpr, DriveSpec};
+pub use crate::drive::{FileSlice, Purpose};
 /// Outcome of one batch.
 pub use crate::range::ack::Issued as Appended;
 /// The batches of one connection, and the outcomes of a request of it.
@@ -396,15 +396,23 @@ impl Api {
     }
 
     /// Appends records of a replicated state machine to a partition of an internal topic; returns the offset of the
-    /// first once all are durable.
+    /// first once all are durable. `purpose`: how far into the reserve of a full disk.
     pub async fn append_own(
         &self,
         at: TopicPartition,
         entries: Vec<OwnEntry>,
+        purpose: Purpose,
         deadline: Instant,
     ) -> Result<Offset, AppendError> {
         let entries = entries.into_iter().map(|e| (e.kind, e.payload)).collect();
-        self.node.append_own(at, entries, deadline).await
+        self.node.append_own(at, entries, purpose, deadline).await
+    }
+
+    /// Whether such records are taken now; `true` too where they have to wait for a while.
+    ///
+    /// Errors: until space is freed, or the partition goes on elsewhere.
+    pub fn takes_own(&self, at: TopicPartition, purpose: Purpose) -> Result<(), AppendError> {
+        self.node.takes_own(at, purpose)
     }
 
     /// Ends a transaction in one partition: returns once its marker is durable there, or was already. Waits where the

@@ -2,6 +2,7 @@
 
 use super::Inner;
 use crate::codec::entry::EntryKind;
+use crate::drive::Purpose;
 use crate::error::{AppendError, TopicPartition};
 use crate::range::ack::{Ack, Issued, Pending};
 use crate::range::lane::{Appending, Lane, Layout, Outcomes, Parking};
@@ -62,12 +63,13 @@ impl Inner {
         &self,
         at: TopicPartition,
         entries: Vec<(EntryKind, Bytes)>,
+        purpose: Purpose,
         deadline: Instant,
     ) -> Result<Offset, AppendError> {
         loop {
             let ack = Arc::new(Ack::default());
             let range = self.range(at).ok_or(AppendError::UnknownPartition)?;
-            match range.issue_own(at.partition, &entries, &ack, self.now_ms())? {
+            match range.issue_own(at.partition, &entries, purpose, &ack, self.now_ms())? {
                 Some(base) => match durable(ack, base, deadline).await {
                     Err(error) if began_again(&error) => {}
                     outcome => return outcome,
@@ -75,6 +77,11 @@ impl Inner {
                 None => wait_for_room(&range, deadline).await?,
             }
         }
+    }
+
+    /// Whether entries of our own are taken of a partition.
+    pub(crate) fn takes_own(&self, at: TopicPartition, purpose: Purpose) -> Result<(), AppendError> {
+        self.range(at).ok_or(AppendError::UnknownPartition)?.takes_own(purpose)
     }
 
     /// Ends a transaction in one partition durably.

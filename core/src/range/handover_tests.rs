@@ -6,7 +6,7 @@ use super::primary::{Batch, Limits, Phase, Progress, RangePrimary, Stamping, Tol
 use super::segment::{Owner, Segment};
 use super::state::RangeState;
 use crate::codec::entry::{EntryHeader, EntryKind};
-use crate::drive::{Run, Ticket};
+use crate::drive::{Purpose, Run, Ticket};
 use crate::error::AppendError;
 use crate::loglet::sequencer::Window;
 use crate::testing::write_only::{Takes, WriteOnly};
@@ -292,7 +292,7 @@ fn entries_of_our_own_are_made_again_by_who_made_them() {
     let one = One::opened(64);
     let ack = Arc::new(Ack::default());
     let own = [(EntryKind::Control, Bytes::from_static(b"r"))];
-    one.primary.issue_own(0, &own, &ack, 0).expect("open");
+    one.primary.issue_own(0, &own, Purpose::Coordination, &ack, 0).expect("open");
     let mut pending = Pending::new(vec![Issued::Err(AppendError::TimedOut)], ack);
     let next = succeed(&one, 1, 64);
     assert_eq!(offsets(&mut pending), Some(vec![Err(AppendError::NotLeader { leader: None })]));

@@ -2,20 +2,27 @@
 
 use super::runtime_test::{Ask, Counters};
 use super::*;
-use crate::api::NewTopic;
+use crate::api::{EntryKind, NewTopic, OwnEntry, Purpose};
 use crate::config::node::NodeConfig;
-use crate::error::TopicPartition;
+use crate::error::{AppendError, TopicPartition};
 use crate::node::{Node, NodeOptions};
+use crate::store::tests::full::SmallDisk;
 use crate::types::TopicId;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 async fn node(dir: &Path) -> Node {
+    Node::start(options(dir, &[("disk.reserve.bytes", "64KiB")])).await.expect("starts")
+}
+
+fn options(dir: &Path, set: &[(&str, &str)]) -> NodeOptions {
     let mut config = NodeConfig::default();
-    config.set("disk.reserve.bytes", "64KiB").expect("a known key");
+    for (key, value) in set {
+        config.set(key, value).expect("a known key");
+    }
     let faults = Default::default();
-    let options = NodeOptions {
+    NodeOptions {
         data: vec![dir.to_path_buf()],
         node_id: 1,
         rack: None,
@@ -23,17 +30,20 @@ async fn node(dir: &Path) -> Node {
         config,
         codec: std::sync::Arc::new(crate::codec::records::Uncompressed),
         faults,
-    };
-    Node::start(options).await.expect("starts")
+    }
 }
 
 async fn topic(node: &Node) -> TopicId {
+    named(node, "__counters").await
+}
+
+async fn named(node: &Node, name: &str) -> TopicId {
     let new = NewTopic {
-        name: "__counters".into(),
+        name: name.into(),
         partitions: Some(3),
         replication_factor: None,
         configs: BTreeMap::new(),
-        internal: true,
+        internal: name.starts_with("__"),
         validate_only: false,
     };
     node.api().create_topic(new).await.expect("a new topic").id
@@ -70,4 +80,60 @@ async fn state_survives_restarts_while_snapshots_raise_the_log_start() {
     assert_eq!(partition.call(Ask::Get("counter 0 0".into())).await, Ok(3));
     partition.stop().await;
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_full_disk_the_state_is_read_also_when_it_is_loaded_and_changed_again_when_there_is_room() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let set = [("extent.bytes", "64KiB"), ("disk.reserve.bytes", "2MiB"), ("retention.check.ms", "50")];
+    let mut options = options(dir.path(), &set);
+    options.faults.0.insert(dir.path().to_path_buf(), SmallDisk::new(dir.path(), 6 << 20));
+    let node = Node::start(options).await.expect("starts");
+    let soon = || Instant::now() + Duration::from_secs(20);
+    let at = TopicPartition { topic: topic(&node).await, partition: 1 };
+    let other = named(&node, "other").await;
+    let partition = start(&node, at);
+    assert_eq!(partition.call(Ask::Add("a".into(), 5)).await, Ok(5));
+    // Until the share of coordination is used up, and nothing more comes of what the store still does.
+    let (mut taken, mut refused) = (0, 0);
+    while refused < 30 {
+        let entry = OwnEntry { kind: EntryKind::Control, payload: vec![7; 8000].into() };
+        let into = TopicPartition { topic: other, partition: 0 };
+        let filled = node.api().append_own(into, vec![entry], Purpose::Coordination, soon()).await;
+        match (filled, partition.call(Ask::Add("a".into(), 1)).await) {
+            (Err(AppendError::Storage(_)), Err(Unavailable::Storage(_))) => refused += 1,
+            (Ok(_) | Err(AppendError::Storage(_)), Ok(_) | Err(Unavailable::Storage(_))) => {
+                (taken, refused) = (taken + 1, 0);
+                assert!(taken < 10_000, "the reserve has an end");
+                continue;
+            }
+            other => panic!("{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let high = || node.api().offsets(at).expect("led here").high_watermark;
+    let (Ok(value), before) = (partition.call(Ask::Get("a".into())).await, high()) else {
+        panic!("not read")
+    };
+    for _ in 0..50 {
+        let refused = partition.call(Ask::Add("a".into(), 1)).await;
+        assert!(
+            matches!(&refused, Err(Unavailable::Storage(why)) if why.contains("disk full")),
+            "{refused:?}"
+        );
+        assert_eq!(partition.call(Ask::Get("a".into())).await, Ok(value));
+    }
+    assert_eq!(high(), before, "it was not loaded again");
+    partition.stop().await;
+    let partition = start(&node, at);
+    assert_eq!(partition.call(Ask::Get("a".into())).await, Ok(value));
+    assert!(partition.call(Ask::Add("a".into(), 1)).await.is_err());
+    node.api().delete_topic(other).await.expect("deleted");
+    let until = soon();
+    while partition.call(Ask::Add("a".into(), 1)).await != Ok(value + 1) {
+        assert!(Instant::now() < until, "no room after a deletion");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    partition.stop().await;
+    node.stop().await;
 }

@@ -1,6 +1,6 @@
 //! The log of one partition as the runtime needs it, and its form over the door of core.
 
-use crate::api::{Api, EntryKind, OwnEntry};
+use crate::api::{Api, EntryKind, OwnEntry, Purpose};
 use crate::error::{AppendError, ReadFailure, TopicPartition};
 use crate::types::Offset;
 use bytes::Bytes;
@@ -16,6 +16,27 @@ pub struct LogBounds {
     pub epoch: i32,
 }
 
+/// What a partition's log takes now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Everything.
+    Records,
+    /// What was decided before, and what frees space; nothing more shall be decided. The text says why.
+    Freeing(String),
+    /// Nothing. The text says why.
+    Nothing(String),
+}
+
+impl Room {
+    /// Why no record is to be made now.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Room::Records => None,
+            Room::Freeing(why) | Room::Nothing(why) => Some(why),
+        }
+    }
+}
+
 /// One partition of an internal topic. Entries take one offset each, without gaps.
 pub trait PartitionLog: Send + Sync + 'static {
     /// Appends; the offset of the first once all are durable. An error may leave any prefix of them stored, now or
@@ -27,6 +48,8 @@ pub trait PartitionLog: Send + Sync + 'static {
         from: Offset,
         max_entries: usize,
     ) -> impl Future<Output = Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure>> + Send;
+    /// What would be taken now. Between this and an append there is room for what is decided at a time.
+    fn room(&self) -> Room;
     /// Raises the log start.
     fn trim(&self, before: Offset) -> impl Future<Output = Result<(), ReadFailure>> + Send;
     /// Start and epoch now; an error when this node does not lead the partition.
@@ -50,7 +73,21 @@ impl ApiLog {
 
 impl PartitionLog for ApiLog {
     async fn append(&self, entries: Vec<OwnEntry>) -> Result<Offset, AppendError> {
-        self.api.append_own(self.at, entries, Instant::now() + self.append_timeout).await
+        // Whether anything may be decided was asked before: what was is stored, up to where fences have theirs.
+        self.api.append_own(self.at, entries, Purpose::Freeing, Instant::now() + self.append_timeout).await
+    }
+
+    fn room(&self) -> Room {
+        let full = |purpose| match self.api.takes_own(self.at, purpose) {
+            Err(AppendError::Storage(why)) => Some(why),
+            // Whoever appends is told.
+            _ => None,
+        };
+        match (full(Purpose::Coordination), full(Purpose::Freeing)) {
+            (None, _) => Room::Records,
+            (Some(why), None) => Room::Freeing(why),
+            (Some(_), Some(why)) => Room::Nothing(why),
+        }
     }
 
     async fn read(

@@ -12,7 +12,8 @@
 //! INV-REP-1 durable state changes in [`Machine::replay`] only · INV-REP-2 a reply leaves after every record that was made
 //! before it, in the same batch or earlier, is durable · INV-REP-3 when an append fails or its outcome is unknown, the state in
 //! memory is dropped and folded again from the log behind a barrier entry, so that no record can appear later that
-//! the fold has not seen.
+//! the fold has not seen · INV-REP-5 while the log takes no records nothing is decided: what would record is refused before it is
+//! handled, what is due waits, and the state goes on being read.
 
 #[cfg(test)]
 mod api_log_test;
@@ -24,7 +25,7 @@ mod runtime_test;
 mod shared;
 
 pub use fold::Damage;
-pub use log::{ApiLog, LogBounds, PartitionLog};
+pub use log::{ApiLog, LogBounds, PartitionLog, Room};
 pub use runtime::{Options, Partition, Unavailable};
 pub use shared::Shared;
 
@@ -70,6 +71,11 @@ pub trait Machine: Send + Sized + 'static {
     fn new(settings: &Self::Settings) -> Self;
     /// Handles one event. It is answered here or by a later one.
     fn handle(&mut self, ticket: Ticket, event: Self::Event, now: Now, out: &mut Outcome<Self>);
+    /// Whether handling `event` now records nothing, neither at once nor later: it only reads, or changes soft state. Such
+    /// events alone are handled while the log takes no records.
+    fn passes(&self, event: &Self::Event, now: Now) -> bool;
+    /// The log takes records again; what is due was not done meanwhile, and whoever was refused has its time anew.
+    fn resume(&mut self, now: Now);
     /// Does what is due by `now`.
     fn expire(&mut self, now: Now, out: &mut Outcome<Self>);
     /// When `expire` is due next, in monotonic ms.

@@ -5,7 +5,7 @@
 //! serves many calls and no machine is ever seen ahead of its log from outside.
 
 use super::fold::{self, Fold};
-use super::{Machine, Now, Outcome, PartitionLog, Ticket};
+use super::{Machine, Now, Outcome, PartitionLog, Room, Ticket};
 use crate::api::OwnEntry;
 use crate::error::{AppendError, ReadFailure};
 use crate::types::{NodeId, Offset};
@@ -22,6 +22,8 @@ const QUEUE_CALLS_MAX: usize = 1024;
 const BATCH_CALLS_MAX: usize = 256;
 /// Record bytes after which a batch is closed.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// How often a log that takes no records is looked at again.
+const ROOM_LOOK: Duration = Duration::from_millis(100);
 /// Entries per read while loading.
 const LOAD_ENTRIES: usize = 1024;
 
@@ -181,6 +183,8 @@ struct Serving<M: Machine> {
     bytes_since: usize,
     snapshot_bytes: usize,
     snapshot: Snapshot,
+    /// What the log takes, as of the last step.
+    room: Room,
 }
 
 /// Where a snapshot stands: at most one at a time.
@@ -288,12 +292,14 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
     async fn serve(&mut self, s: &mut Serving<M>) -> Result<(), Unavailable> {
         let mut batch = Vec::with_capacity(BATCH_CALLS_MAX);
         loop {
-            let due = s.machine.next_deadline().map(|ms| self.origin + Duration::from_millis(ms));
+            let is_open = s.room == Room::Records;
+            let due = s.machine.next_deadline().filter(|_| is_open);
+            let due = due.map(|ms| self.origin + Duration::from_millis(ms));
             let far = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
                 biased;
                 pieces = encoded(&mut s.snapshot) => s.take_pieces(pieces),
-                () = std::future::ready(()), if matches!(s.snapshot, Snapshot::Writing { .. }) => {
+                () = std::future::ready(()), if s.has_piece() => {
                     while batch.len() < BATCH_CALLS_MAX
                         && let Ok(call) = self.calls.try_recv()
                     {
@@ -302,6 +308,7 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
                 }
                 n = self.calls.recv_many(&mut batch, BATCH_CALLS_MAX) => if n == 0 { return Ok(()) },
                 () = sleep_until(due.unwrap_or(far)), if due.is_some() => {}
+                () = sleep(ROOM_LOOK), if !is_open => {}
             }
             let mut waiting = batch.drain(..).collect::<VecDeque<_>>();
             loop {
@@ -326,19 +333,28 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
             return Err(Unavailable::NotLeader { leader: None });
         }
         let now = self.now();
+        s.look(self.log.room(), now);
         let mut out = Outcome::default();
         let mut entries = Vec::new();
         let mut bytes = 0;
         while bytes < BATCH_BYTES_MAX
             && let Some(call) = waiting.pop_front()
         {
+            if let Some(why) = s.room.refusal()
+                && !s.machine.passes(&call.event, now)
+            {
+                // A caller that is gone wants no answer.
+                let _ = call.reply.send(Err(Unavailable::Storage(why.to_owned())));
+                continue;
+            }
             s.last_ticket += 1;
             let ticket = Ticket(s.last_ticket);
             s.tickets.insert(ticket, call.reply);
             s.machine.handle(ticket, call.event, now, &mut out);
             bytes += push_entry(&mut entries, &mut out)?;
         }
-        if s.machine.next_deadline().is_some_and(|due| due <= now.mono_ms) {
+        let is_due = s.machine.next_deadline().is_some_and(|due| due <= now.mono_ms);
+        if is_due && s.room == Room::Records {
             s.machine.expire(now, &mut out);
             bytes += push_entry(&mut entries, &mut out)?;
         }
@@ -365,6 +381,26 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
 }
 
 impl<M: Machine> Serving<M> {
+    /// Takes note of what the log takes.
+    fn look(&mut self, room: Room, now: Now) {
+        let before = std::mem::replace(&mut self.room, room);
+        match (before.refusal(), self.room.refusal()) {
+            (None, Some(why)) => {
+                tracing::warn!(why, "a coordinator partition records nothing until its log does")
+            }
+            (Some(_), None) => {
+                tracing::info!("a coordinator partition records again");
+                self.machine.resume(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a piece of a snapshot can be written.
+    fn has_piece(&self) -> bool {
+        matches!(self.snapshot, Snapshot::Writing { .. }) && !matches!(self.room, Room::Nothing(_))
+    }
+
     async fn append<L: PartitionLog>(&mut self, log: &L, entries: Vec<OwnEntry>) -> Result<(), Unavailable> {
         let count = entries.len() as Offset;
         let first = log.append(entries).await?;
@@ -406,6 +442,9 @@ impl<M: Machine> Serving<M> {
 
     /// Adds the next piece of a snapshot; with the last one the offset that the log may be trimmed to.
     fn push_piece(&mut self, entries: &mut Vec<OwnEntry>) -> Option<Offset> {
+        if !self.has_piece() {
+            return None;
+        }
         let Snapshot::Writing { through, bytes_at, pieces } = &mut self.snapshot else { return None };
         let (through, bytes_at) = (*through, *bytes_at);
         entries.extend(pieces.pop_front());
@@ -475,5 +514,6 @@ async fn load<M: Machine, L: PartitionLog>(
         bytes_since: folded.bytes_since,
         snapshot_bytes: folded.snapshot_bytes,
         snapshot: Snapshot::None,
+        room: Room::Records,
     })
 }

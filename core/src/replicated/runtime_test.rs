@@ -18,6 +18,7 @@ pub(super) struct Counters {
     durable: Shared<BTreeMap<String, u64>>,
     waiting: Vec<(Ticket, String, u64)>,
     expire_at: Option<u64>,
+    resumed: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -61,6 +62,15 @@ impl Machine for Counters {
                 self.waiting.push((ticket, key, 1));
             }
         }
+    }
+
+    fn passes(&self, event: &Ask, _: Now) -> bool {
+        matches!(event, Ask::Get(_))
+    }
+
+    fn resume(&mut self, now: Now) {
+        self.resumed.push(now.mono_ms);
+        self.expire_at = self.expire_at.map(|at| at.max(now.mono_ms + 5));
     }
 
     fn expire(&mut self, now: Now, out: &mut Outcome<Counters>) {
@@ -122,6 +132,9 @@ struct Disk {
     appends: usize,
     epoch: i32,
     slow: Duration,
+    /// What is taken; everything unless it says otherwise.
+    room: Option<Room>,
+    refused: usize,
 }
 
 #[derive(Clone, Default)]
@@ -146,6 +159,10 @@ impl PartitionLog for FakeLog {
         }
         let fault = {
             let mut disk = self.0.lock();
+            if let Some(Room::Nothing(why)) = disk.room.clone() {
+                disk.refused += 1;
+                return Err(AppendError::Storage(why));
+            }
             disk.appends += 1;
             let late = std::mem::take(&mut disk.late);
             disk.store(late);
@@ -178,6 +195,10 @@ impl PartitionLog for FakeLog {
         let skip = (from - disk.start) as usize;
         let entries = disk.entries.iter().skip(skip).take(max.min(3)).cloned().enumerate();
         Ok(entries.map(|(n, (kind, payload))| (from + n as Offset, kind, payload)).collect())
+    }
+
+    fn room(&self) -> Room {
+        self.0.lock().room.clone().unwrap_or(Room::Records)
     }
 
     async fn trim(&self, before: Offset) -> Result<(), ReadFailure> {
@@ -391,6 +412,61 @@ fn a_failed_append_answers_everybody_and_rolls_back() {
             assert_eq!(partition.call(Ask::Add("a".into(), 1)).await, Ok(kept + 1), "{fault:?}");
         });
     }
+}
+
+#[test]
+fn while_the_log_takes_no_records_the_state_is_read_nothing_is_decided_and_all_goes_on_when_it_does() {
+    let full = || "disk full".to_owned();
+    for room in [Room::Freeing(full()), Room::Nothing(full())] {
+        block_on(async {
+            let log = FakeLog::default();
+            let partition = start(&log);
+            assert_eq!(partition.call(Ask::Add("a".into(), 5)).await, Ok(5));
+            let parked = partition.call(Ask::WaitFor("a".into(), 6));
+            let due = partition.call(Ask::AddLater("b".into(), 30));
+            let rest = async {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                log.0.lock().room = Some(room.clone());
+                let appends = log.0.lock().appends;
+                for _ in 0..20 {
+                    let refused = partition.call(Ask::Add("a".into(), 1)).await;
+                    assert_eq!(refused, Err(Unavailable::Storage(full())));
+                    assert_eq!(partition.call(Ask::Get("a".into())).await, Ok(5));
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                assert_eq!(partition.call(Ask::Get("b".into())).await, Ok(0), "what is due waits");
+                assert_eq!(log.0.lock().appends, appends, "nothing was decided");
+                assert_eq!(log.0.lock().refused, 0, "nor tried, nor loaded again");
+                log.0.lock().room = None;
+                while partition.call(Ask::Add("a".into(), 1)).await.is_err() {}
+            };
+            let (parked, due, ()) = tokio::join!(parked, due, rest);
+            assert_eq!((parked, due), (Ok(6), Ok(1)), "who waited is answered, without a restart");
+            assert_eq!(folded(&log), BTreeMap::from([("a".to_owned(), 6), ("b".to_owned(), 1)]));
+        });
+    }
+}
+
+#[test]
+fn a_log_that_takes_what_frees_is_loaded_and_one_that_takes_nothing_is_when_it_does_again() {
+    block_on(async {
+        let log = FakeLog::default();
+        let first = start(&log);
+        assert_eq!(first.call(Ask::Add("a".into(), 5)).await, Ok(5));
+        first.stop().await;
+        log.0.lock().room = Some(Room::Freeing("disk full".into()));
+        let second = start(&log);
+        assert_eq!(second.call(Ask::Get("a".into())).await, Ok(5));
+        let refused = Unavailable::Storage("disk full".into());
+        assert_eq!(second.call(Ask::Add("a".into(), 1)).await, Err(refused.clone()));
+        second.stop().await;
+        log.0.lock().room = Some(Room::Nothing("disk full".into()));
+        let third = start(&log);
+        assert_eq!(third.call(Ask::Get("a".into())).await, Err(refused));
+        log.0.lock().room = None;
+        while third.call(Ask::Get("a".into())).await != Ok(5) {}
+        assert_eq!(third.call(Ask::Add("a".into(), 1)).await, Ok(6));
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An event for one partition's coordinator.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// What is asked.
     pub(crate) ask: Ask,
@@ -19,7 +19,7 @@ pub(crate) struct Asked {
 }
 
 /// What may be asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Ask {
     /// Join or rejoin; answered when the generation is formed.
     Join(Join),

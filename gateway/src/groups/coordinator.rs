@@ -48,7 +48,7 @@ pub(crate) struct Coordinator {
     pub(super) catalog: Arc<Catalog>,
     pub(super) live: HashMap<String, Live>,
     /// (monotonic ms, group): when a group has to be looked at; at or before its real next deadline.
-    due: BTreeSet<(u64, String)>,
+    pub(super) due: BTreeSet<(u64, String)>,
     /// Topics with offsets that the catalog does not hold, and since when.
     pub(super) absent_topics: HashMap<TopicId, u64>,
 }
@@ -171,7 +171,7 @@ impl Coordinator {
 
     /// Makes sure that the group is looked at in time; drops its soft state when there is none. A due time that has
     /// moved away stays in the index and costs one look.
-    fn settle(&mut self, group: &str) {
+    pub(super) fn settle(&mut self, group: &str) {
         let Some(live) = self.live.get_mut(group) else { return };
         if live.is_nothing() {
             if let Some(at) = live.wake {
@@ -246,6 +246,14 @@ impl Machine for Coordinator {
             out.reply(ticket, answer);
         }
         self.settle(&group);
+    }
+
+    fn passes(&self, asked: &Asked, now: Now) -> bool {
+        self.records_nothing(asked, now)
+    }
+
+    fn resume(&mut self, now: Now) {
+        self.begin_times(now.mono_ms);
     }
 
     fn expire(&mut self, now: Now, out: &mut Outcome<Coordinator>) {

@@ -92,8 +92,11 @@ impl Rig {
         let ticket = Ticket(self.tickets);
         let mut out = Outcome::default();
         let asked = Asked { ask, catalog: self.catalog.clone() };
+        let (passes, before) = (self.machine.passes(&asked, self.now), self.records.len());
+        let text = format!("{:?}", asked.ask);
         self.machine.handle(ticket, asked, self.now, &mut out);
         self.take(out);
+        assert!(!passes || self.records.len() == before, "passes on a full disk and records: {text}");
         self.advance(0);
         ticket
     }

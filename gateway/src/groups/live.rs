@@ -8,7 +8,7 @@ use rangeway_core::replicated::Ticket;
 use std::collections::BTreeMap;
 
 /// Soft state of one group.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Live {
     /// Joined or joining, by member id.
     pub(super) members: BTreeMap<String, Member>,
@@ -34,7 +34,7 @@ pub(super) struct Live {
 }
 
 /// Soft state of one member.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) info: MemberInfo,
     /// Order of joining: the first one that is left leads.

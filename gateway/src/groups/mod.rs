@@ -8,6 +8,7 @@ mod admin;
 mod ask;
 mod consumer;
 mod coordinator;
+mod full;
 mod image;
 mod join;
 mod live;
@@ -33,6 +34,8 @@ mod contract_test;
 mod coordinator_rig;
 #[cfg(test)]
 mod coordinator_test;
+#[cfg(test)]
+mod full_test;
 #[cfg(test)]
 mod offsets_test;
 #[cfg(test)]

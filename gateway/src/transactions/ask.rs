@@ -5,7 +5,7 @@ use crate::coordinators::NoCoordinator;
 use std::collections::BTreeSet;
 
 /// An event for one partition's coordinator.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Ask {
     /// InitProducerId.
     Init(Init),

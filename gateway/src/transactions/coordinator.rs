@@ -18,7 +18,7 @@
 //! partition that took part has its marker · INV-TXN-3 of a transactional id's producers only the newest epoch adds
 //! partitions or ends a transaction · INV-TXN-4 numbers of a transactional id's transactions grow by one.
 
-use super::ask::{Answer, Ask, Decided, Described, Listed};
+use super::ask::{Add, Answer, Ask, Decided, Described, End, Init, Listed};
 use super::record::{self, Entries, Entry, Record, State};
 use rangeway_core::replicated::{Machine, Now, Outcome, Ticket};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -215,6 +215,26 @@ impl Machine for Coordinator {
         out.reply(ticket, answer);
         self.feed_writer(out);
     }
+
+    /// Of what may record it is tried on a copy of the id's entry.
+    fn passes(&self, ask: &Ask, now: Now) -> bool {
+        let id = match ask {
+            Ask::Verify(_) | Ask::Decided | Ask::Describe { .. } | Ask::List => return true,
+            Ask::Sweep => return false,
+            Ask::Init(Init { id, .. })
+            | Ask::Add(Add { id, .. })
+            | Ask::End(End { id, .. })
+            | Ask::Written { id, .. } => id,
+        };
+        let mut copy = Coordinator::new(&self.settings);
+        copy.entries.extend(self.entries.get(id).map(|entry| (id.clone(), entry.clone())));
+        let mut out = Outcome::default();
+        copy.handle(Ticket(u64::MAX), ask.clone(), now, &mut out);
+        out.take_records().is_empty()
+    }
+
+    /// A transaction whose time is over is aborted: those who read committed records wait for it.
+    fn resume(&mut self, _: Now) {}
 
     /// Aborts transactions whose time is over.
     fn expire(&mut self, now: Now, out: &mut Outcome<Coordinator>) {

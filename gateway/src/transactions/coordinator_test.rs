@@ -48,8 +48,12 @@ impl Rig {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let mut out = Outcome::default();
-        self.machine.handle(ticket, ask, self.now, &mut out);
-        self.take(out).into_iter().find(|(t, _)| *t == ticket).map(|(_, answer)| answer)
+        let (passes, before) = (self.machine.passes(&ask, self.now), self.records.len());
+        self.machine.handle(ticket, ask.clone(), self.now, &mut out);
+        let answers = self.take(out);
+        let records_nothing = self.records.len() == before && !matches!(ask, Ask::Sweep);
+        assert_eq!(passes, records_nothing, "what is handled on a full disk: {ask:?}");
+        answers.into_iter().find(|(t, _)| *t == ticket).map(|(_, answer)| answer)
     }
 
     fn ask(&mut self, ask: Ask) -> Answer {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rangeway_core::api::{EntryKind, OwnEntry};
 use rangeway_core::error::{AppendError, ReadFailure};
-use rangeway_core::replicated::{LogBounds, Options, Partition, PartitionLog};
+use rangeway_core::replicated::{LogBounds, Options, Partition, PartitionLog, Room};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,9 @@ impl PartitionLog for Log {
         let log = self.0.lock();
         let entries = log.iter().enumerate().skip(from as usize).take(max);
         Ok(entries.map(|(n, (kind, payload))| (n as i64, *kind, payload.clone())).collect())
+    }
+    fn room(&self) -> Room {
+        Room::Records
     }
     async fn trim(&self, _before: i64) -> Result<(), ReadFailure> {
         Ok(())

@@ -10,6 +10,7 @@ mod demo;
 mod disks;
 mod fetch;
 mod floods;
+mod full;
 mod groups;
 mod groups_command;
 mod messages;

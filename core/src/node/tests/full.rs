@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::codec::entry::EntryKind;
+use crate::drive::Purpose;
 use crate::store::tests::full::SmallDisk;
 use crate::types::Offset;
 
@@ -117,7 +118,7 @@ async fn on_a_full_disk_state_machines_go_on_and_leave_room_for_log_starts() {
     let payload = Bytes::from_static(&[7; 100]);
     let why = loop {
         let entry = crate::api::OwnEntry { kind: EntryKind::Control, payload: payload.clone() };
-        match node.api().append_own(at, vec![entry], soon()).await {
+        match node.api().append_own(at, vec![entry], Purpose::Coordination, soon()).await {
             Ok(_) => taken += 1,
             Err(AppendError::Storage(why)) if why.contains("disk full") => break why,
             Err(error) => panic!("{error}"),

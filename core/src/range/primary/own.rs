@@ -19,12 +19,13 @@ impl RangePrimary {
         self: &Arc<Self>,
         partition: Partition,
         entries: &[(EntryKind, Bytes)],
+        purpose: Purpose,
         ack: &Arc<Ack>,
         now_ms: i64,
     ) -> Result<Option<Offset>, AppendError> {
         let mut head = self.head.lock();
         let bytes: usize = entries.iter().map(|(_, payload)| payload.len()).sum();
-        if let Some(error) = self.refusal(&head, bytes, Purpose::Coordination) {
+        if let Some(error) = self.refusal(&head, bytes, purpose) {
             return match error {
                 Some(error) => Err(error),
                 None => Ok(None),
@@ -59,6 +60,11 @@ impl RangePrimary {
         head.first_append_at.get_or_insert(now_ms);
         self.submit(&mut head, first, built, bytes as u64);
         Ok(Some(base_offset))
+    }
+
+    /// Whether entries of our own would be refused now. What has to wait for a while is not.
+    pub fn takes_own(&self, purpose: Purpose) -> Result<(), AppendError> {
+        self.refusal(&self.head.lock(), 0, purpose).flatten().map_or(Ok(()), Err)
     }
 
     /// Raises log starts by one entry; they show when it completes. Nothing when the window is full.
