@@ -107,10 +107,12 @@ pub enum ReadError {
 /// What is to be appended, and so how far into a disk's reserve it may go (design 9).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Records of clients and copies of them: not at all.
+    /// Records of clients: not at all.
     Records,
     /// What coordination lives by, records of state machines and markers: a quarter.
     Coordination,
+    /// Copies by which what they are made of is freed, as compaction writes them: a half, so that log starts have theirs.
+    Rewriting,
     /// What lets others be freed, log starts and checkpoints: three quarters.
     Freeing,
 }
@@ -121,6 +123,7 @@ impl Purpose {
         match self {
             Purpose::Records => reserve,
             Purpose::Coordination => reserve - reserve / 4,
+            Purpose::Rewriting => reserve - reserve / 2,
             Purpose::Freeing => reserve / 4,
         }
     }

@@ -9,6 +9,7 @@ use crate::control::command::{AbortReshard, BeginReshard, Command, ParentEnd, Re
 use crate::control::reshard::{check_kind, child_spans};
 use crate::control::state::{Operation, OperationId, OperationKind, OperationState, Range, Topic};
 use crate::control::{ControlError, propose_one};
+use crate::drive::Purpose;
 use crate::error::ReshardError;
 use crate::range::primary::{Phase, RangePrimary};
 use crate::range::project;
@@ -111,6 +112,7 @@ impl Inner {
         let closed = check_kind(topic, kind).map_err(refused)?;
         let expression = self.drive_of(topic);
         self.new_segment(&expression, LogletId(state.counters.next_loglet))
+            .and_then(|next| self.check_room(&next, Purpose::Records))
             .map_err(|e| ReshardError::Busy(e.to_string()))?;
         let spans = closed.iter().filter_map(|id| topic.ranges.get(id)).map(|range| range.span);
         let created = child_spans(kind, spans);

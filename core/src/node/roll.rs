@@ -6,6 +6,7 @@ use super::topic::TopicRuntime;
 use super::topics::epochs;
 use crate::control::command::{self, Command, Ended, Extend};
 use crate::control::{ControlError, propose_one};
+use crate::drive::Purpose;
 use crate::range::primary::{Phase, RangePrimary};
 use crate::types::{Address, LogletId};
 use std::sync::Arc;
@@ -34,7 +35,9 @@ impl Inner {
         }
         // Nothing is stopped without a place to go on: the segment is as good as it was.
         let expression = self.drive_of(control_topic);
-        self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
+        let next = self.new_segment(&expression, LogletId(state.counters.next_loglet));
+        // It begins with a checkpoint: it may have to wait for room, and retention for it.
+        next.and_then(|next| self.check_room(&next, Purpose::Freeing)).map_err(|e| e.to_string())?;
         let version = control.version;
         range.stop_issuing(version);
         let Some(tail) = range.drain(DRAIN_MAX).await else {

@@ -2,7 +2,7 @@
 
 use crate::drive::expr::PlaceError;
 use crate::drive::spec::{DriveExpr, DriveSpec};
-use crate::drive::{self, Absent, LogDrive, OpenError, expr, narrow};
+use crate::drive::{self, Absent, AdmitError, LogDrive, OpenError, Purpose, expr, narrow};
 use crate::store::{DiskHealth, DiskStore, MemoryStore};
 use crate::types::{DiskId, LeafId, LogletId, NodeId};
 use parking_lot::Mutex;
@@ -204,7 +204,23 @@ impl Storage {
                 dead: self.dead_and_absent().join("; "),
             });
         };
-        expr::place(&fitted, self.node, &live, seed)
+        // Not on full ones, where the others are enough.
+        let takes = |id: &DiskId| self.room_of(&BTreeSet::from([*id]), Purpose::Records).is_ok();
+        let roomy: Vec<DiskId> = live.iter().copied().filter(takes).collect();
+        let disks = if roomy.len() >= expr::disks_needed(&fitted) { roomy } else { live };
+        expr::place(&fitted, self.node, &disks, seed)
+    }
+
+    /// Whether the disks of a placed drive have room.
+    ///
+    /// Errors: which has not, until space is freed.
+    pub(super) fn takes(&self, spec: &DriveSpec, purpose: Purpose) -> Result<(), AdmitError> {
+        self.room_of(&narrow::disks_of(spec), purpose)
+    }
+
+    fn room_of(&self, disks: &BTreeSet<DiskId>, purpose: Purpose) -> Result<(), AdmitError> {
+        let mut disks = self.disks.iter().filter(|disk| disks.contains(&disk.disk_id()));
+        disks.try_for_each(|disk| disk.admit(purpose))
     }
 
     /// Deletes what is stored of a loglet that a tombstone names, on the disks that are here; whether that was all.

@@ -8,6 +8,7 @@ use crate::config::topic::{self, TopicConfig};
 use crate::control::command::{Command, CreatePartitions, CreateTopic, NewSegment, Refusal, Reply};
 use crate::control::state::{Range, State, Topic};
 use crate::control::{ControlError, propose_one};
+use crate::drive::Purpose;
 use crate::drive::expr::{self, PlaceError};
 use crate::drive::spec::DriveExpr;
 use crate::error::TopicError;
@@ -63,6 +64,8 @@ impl Inner {
         let seed = LogletId(state.counters.next_loglet);
         let expression = self.drive_for(drive.as_ref(), replication_factor, config.min_insync_replicas);
         let segment = self.new_segment(&expression, seed)?;
+        let purpose = if new.internal { Purpose::Coordination } else { Purpose::Records };
+        self.check_room(&segment, purpose)?;
         let ranges = u32::try_from(partitions.max(1))
             .unwrap_or(1)
             .min(self.options.config.ranges_initial.unwrap_or(1));
@@ -135,6 +138,7 @@ impl Inner {
         let topic = state.topics.get(&id).ok_or(TopicError::Unknown)?;
         let expression = self.drive_of(topic);
         let segment = self.new_segment(&expression, LogletId(state.counters.next_loglet))?;
+        self.check_room(&segment, Purpose::Records)?;
         let command = Command::CreatePartitions(CreatePartitions {
             topic: id,
             total,
@@ -197,6 +201,11 @@ impl Inner {
             children: vec![DriveExpr::Disk; copies],
             write: u8::try_from(write).unwrap_or(u8::MAX),
         }
+    }
+
+    /// Whether a segment that nobody needs to go on with has room: its first entries are not asked about.
+    pub(super) fn check_room(&self, segment: &NewSegment, purpose: Purpose) -> Result<(), TopicError> {
+        self.storage.takes(&segment.drive, purpose).map_err(|error| TopicError::NoDisk(error.to_string()))
     }
 
     /// A segment to open on the disks that live.

@@ -487,6 +487,11 @@ impl DiskStore {
         self.inner.push(Item::Discard { loglet });
     }
 
+    /// Whether anything of this purpose is taken now.
+    pub(crate) fn admit(&self, purpose: Purpose) -> Result<(), AdmitError> {
+        self.inner.admit(0, purpose)
+    }
+
     /// Whether the disk takes writes.
     pub fn health(&self) -> DiskHealth {
         match self.inner.admit(0, Purpose::Records) {

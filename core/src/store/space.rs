@@ -183,7 +183,7 @@ impl Inner {
                 self.dir.display(),
                 match purpose {
                     Purpose::Records => "control records",
-                    Purpose::Coordination => "what frees space",
+                    Purpose::Coordination | Purpose::Rewriting => "what frees space",
                     Purpose::Freeing => "fences",
                 }
             )));

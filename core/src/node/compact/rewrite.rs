@@ -178,7 +178,8 @@ impl Written<'_> {
         }
         let node = self.taken.node;
         node.compaction.step()?;
-        self.drive.admit(self.run_bytes, Purpose::Records)?;
+        // On a full disk as far as it fits: what it takes is less than what it frees.
+        self.drive.admit(self.run_bytes, Purpose::Rewriting)?;
         let entries = std::mem::take(&mut self.run);
         let (first, count) = (self.next, entries.len() as u64);
         let (tell, told) = oneshot::channel();

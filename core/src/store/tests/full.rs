@@ -118,7 +118,7 @@ fn each_purpose_has_its_share_of_the_reserve_and_none_takes_what_fences_need() {
         let (store, _) = DiskStore::open(small(dir.path())).unwrap();
         let mut next = fill(&store).await;
         let a = store.drive(leaf(1));
-        for purpose in [Purpose::Coordination, Purpose::Freeing] {
+        for purpose in [Purpose::Coordination, Purpose::Rewriting, Purpose::Freeing] {
             let mut written = 0;
             loop {
                 match a.admit(4096, purpose) {
