@@ -487,9 +487,9 @@ impl DiskStore {
         self.inner.push(Item::Discard { loglet });
     }
 
-    /// Whether anything of this purpose is taken now.
+    /// Whether anything of this purpose is taken now: what is least written at a time, a block.
     pub(crate) fn admit(&self, purpose: Purpose) -> Result<(), AdmitError> {
-        self.inner.admit(0, purpose)
+        self.inner.admit(BLOCK, purpose)
     }
 
     /// Whether the disk takes writes.

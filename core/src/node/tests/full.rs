@@ -169,7 +169,17 @@ async fn compaction_frees_a_full_disk() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_full_disk_no_topic_is_made_until_one_is_deleted() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (node, a, b, before) = filled(dir.path()).await;
+    let (node, a, b, _) = filled(dir.path()).await;
+    // To the last record, and until nothing more comes of what the store still does.
+    let mut refused = 0;
+    while refused < 20 {
+        match &append(&node, b, vec![batch(0, 1, None, 1, "x")]).await[0] {
+            Appended::Ok { .. } => refused = 0,
+            Appended::Err(_) => refused += 1,
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let before = held(&node, b).await;
     let new = |name: &str, internal| NewTopic {
         name: name.into(),
         partitions: Some(1),
