@@ -223,21 +223,40 @@ impl Storage {
         disks.try_for_each(|disk| disk.admit(purpose))
     }
 
-    /// Deletes what is stored of a loglet that a tombstone names, on the disks that are here; whether that was all.
-    pub(super) fn discard(&self, loglet: LogletId, spec: &DriveSpec) -> bool {
+    /// Deletes what is stored of loglets that tombstones name, on the disks that are here. Answers those of which nothing is left
+    /// anywhere, and will not be after a crash either.
+    pub(super) async fn discard(&self, due: Vec<(LogletId, DriveSpec)>) -> Vec<LogletId> {
         let (live, known) = (self.live(), self.known_ids());
-        let whole = narrow::disks_of(spec).iter().all(|disk| live.contains(disk) || !known.contains(disk));
-        let first = self.discarded.lock().insert(loglet);
-        if first {
-            self.memory.discard(loglet);
-            for disk in &self.disks {
-                disk.discard(loglet);
+        // All are queued before the first is waited for: they share durable writes.
+        let queued: Vec<_> = due
+            .into_iter()
+            .map(|(loglet, spec)| {
+                let disks = narrow::disks_of(&spec);
+                let whole = disks.iter().all(|disk| live.contains(disk) || !known.contains(disk));
+                let answers = if self.discarded.lock().contains(&loglet) {
+                    Vec::new()
+                } else {
+                    self.memory.discard(loglet);
+                    let takes = self.disks.iter().filter(|disk| live.contains(&disk.disk_id()));
+                    takes.map(|disk| disk.discard(loglet)).collect()
+                };
+                (loglet, whole, answers)
+            })
+            .collect();
+        let mut gone = Vec::new();
+        for (loglet, whole, answers) in queued {
+            let mut durable = true;
+            for answer in answers {
+                durable &= matches!(answer.await, Ok(Ok(())));
+            }
+            if durable && whole {
+                self.discarded.lock().remove(&loglet);
+                gone.push(loglet);
+            } else if durable {
+                self.discarded.lock().insert(loglet);
             }
         }
-        if whole {
-            self.discarded.lock().remove(&loglet);
-        }
-        whole
+        gone
     }
 
     /// What is known to be damaged: disk, leaf and what.

@@ -270,14 +270,14 @@ impl Inner {
     /// Deletes what tombstones name and says so, but for what is being written to replace segments. The caller holds the layout.
     pub(super) async fn bury(&self) {
         let node = self.node();
-        let buried = {
+        let due = {
             let state = self.control.read();
             let written = self.compaction.written.lock();
             let due = state.tombstones_of(node).filter(|(id, _)| !written.contains(id));
-            // What a dead or absent disk holds is deleted when it is back.
-            due.filter(|(id, stone)| self.storage.discard(*id, &stone.drive)).map(|(id, _)| id).collect()
+            due.map(|(id, stone)| (id, stone.drive.clone())).collect()
         };
-        let loglets: Vec<LogletId> = buried;
+        // What a dead or absent disk holds is deleted when it is back.
+        let loglets = self.storage.discard(due).await;
         if loglets.is_empty() {
             return;
         }

@@ -54,8 +54,6 @@ pub(crate) struct Journal {
     group: Group,
     /// The last group holds records and no later header proves it.
     unproven: bool,
-    /// Deleted loglets whose tombstones there was no room for.
-    owed: Vec<LogletId>,
     /// The last extent that was needed was not to be had.
     crammed: bool,
 }
@@ -105,7 +103,6 @@ impl Journal {
             buffer,
             group: Group::default(),
             unproven: false,
-            owed: Vec::new(),
             crammed: false,
         };
         journal.note_left();
@@ -151,9 +148,6 @@ impl Journal {
     }
 
     fn handle(&mut self, item: Item) {
-        if !self.inner.is_dead() {
-            self.pay();
-        }
         if let Some(why) = self.inner.dead_reason() {
             return item.refuse(&why);
         }
@@ -163,7 +157,7 @@ impl Journal {
             Item::Fence { leaf, window, reply } => self.fence(leaf, window, reply),
             Item::Repair { leaf, address, entry, reply } => self.repair(leaf, address, entry, reply),
             Item::Trim { leaf, below, reply } => self.trim(leaf, below, reply),
-            Item::Discard { loglet } => self.discard(loglet),
+            Item::Discard { loglet, reply } => self.discard(loglet, reply),
             Item::Close { .. } => Ok(()),
         };
         if let Err(Refused(why)) = done {
@@ -171,28 +165,22 @@ impl Journal {
         }
     }
 
-    /// Deletes a loglet. That needs no room: its tombstone is written when there is some.
-    fn discard(&mut self, loglet: LogletId) -> Result<(), Refused> {
-        let record = LeafId { loglet, leaf: 0 };
-        let put = self.put(RecordKind::Discard, record, Address(0), None);
-        if put.is_err() && !self.inner.is_dead() {
-            self.owed.push(loglet);
-        }
+    /// Deletes a loglet. That needs no room, but its tombstone does.
+    fn discard(
+        &mut self,
+        loglet: LogletId,
+        reply: oneshot::Sender<Result<(), WriteError>>,
+    ) -> Result<(), Refused> {
+        let put = self.put(RecordKind::Discard, LeafId { loglet, leaf: 0 }, Address(0), None);
         if !self.inner.is_dead() {
             self.discard_own(loglet);
         }
-        put
-    }
-
-    /// Writes the tombstones that there was no room for.
-    fn pay(&mut self) {
-        while let Some(loglet) = self.owed.last().copied() {
-            let record = LeafId { loglet, leaf: 0 };
-            if self.put(RecordKind::Discard, record, Address(0), None).is_err() {
-                return;
-            }
-            self.owed.pop();
+        match put {
+            Ok(()) => self.group.after.push(After::Write(reply, Ok(()))),
+            // A receiver that is gone waits for no answer.
+            Err(Refused(ref why)) => drop(reply.send(Err(WriteError::Unavailable(why.clone())))),
         }
+        put
     }
 
     fn own(&mut self, id: LeafId) -> &mut Own {
@@ -593,7 +581,6 @@ impl Journal {
         if let Some(why) = self.inner.dead_reason() {
             return Err(why);
         }
-        self.pay();
         let flushed = if self.has_work() { self.flush() } else { Ok(()) };
         match flushed {
             Ok(()) => {

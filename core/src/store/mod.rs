@@ -10,7 +10,7 @@
 //! ```
 
 use crate::drive::disk::DiskDrive;
-use crate::drive::{AdmitError, Purpose};
+use crate::drive::{AdmitError, Purpose, WriteError};
 use crate::types::{DiskId, Generation, LeafId, LogletId, NodeId};
 use dashmap::DashMap;
 use parking_lot::Mutex;
@@ -482,9 +482,14 @@ impl DiskStore {
         self.inner.settled.store(true, Ordering::Release);
     }
 
-    /// Deletes all leaves of a loglet, by tombstone: queued, durable with the next group.
-    pub fn discard(&self, loglet: LogletId) {
-        self.inner.push(Item::Discard { loglet });
+    /// Deletes all leaves of a loglet, by tombstone: queued; the answer comes when the tombstone is durable.
+    ///
+    /// Errors: the disk is dead, for good; or it has no room for the tombstone, until there is some. Then what is stored is
+    /// deleted all the same, but comes back with the next start.
+    pub fn discard(&self, loglet: LogletId) -> oneshot::Receiver<Result<(), WriteError>> {
+        let (reply, answer) = oneshot::channel();
+        self.inner.push(Item::Discard { loglet, reply });
+        answer
     }
 
     /// Whether anything of this purpose is taken now: what is least written at a time, a block.

@@ -34,6 +34,7 @@ pub(crate) enum Item {
     },
     Discard {
         loglet: LogletId,
+        reply: oneshot::Sender<Result<(), WriteError>>,
     },
     /// Finish what is queued, then end the thread.
     Close {
@@ -126,10 +127,9 @@ impl Item {
             Item::Run { run, .. } => run.ticket.complete(Err(WriteError::Unavailable(why.to_owned()))),
             // A receiver that is gone waits for no answer.
             Item::Fence { reply, .. } => drop(reply.send(Err(FenceError::Unavailable(why.to_owned())))),
-            Item::Repair { reply, .. } | Item::Trim { reply, .. } => {
+            Item::Repair { reply, .. } | Item::Trim { reply, .. } | Item::Discard { reply, .. } => {
                 drop(reply.send(Err(WriteError::Unavailable(why.to_owned()))));
             }
-            Item::Discard { .. } => {}
             Item::Close { reply } => drop(reply.send(Err(why.to_owned()))),
         }
     }

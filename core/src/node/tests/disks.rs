@@ -361,3 +361,22 @@ async fn what_is_deleted_while_a_disk_is_away_is_deleted_on_it_once_it_is_back()
     assert_eq!(node.inner.control.read().tombstones_of(me).count(), 0);
     node.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tombstone_stays_until_the_deletion_is_durable() {
+    let disks = Disks::new(1);
+    let fault = Arc::new(FailingSync::default());
+    let mut options = with(&disks.all(), &[]);
+    options.faults.0.insert(disks.dirs[0].clone(), fault.clone());
+    let node = Node::start(options).await.expect("starts");
+    let id = topic(&node, "t", 1, &[]).await;
+    one(&node, id, 0).await;
+    fault.0.store(true, Ordering::Release);
+    node.api().delete_topic(id).await.expect("the control state is elsewhere");
+    let me = node.inner.node();
+    assert_eq!(node.inner.control.read().tombstones_of(me).count(), 1, "nobody knows what the disk has");
+    node.crash().await;
+    let node = Node::start(with(&disks.all(), &[])).await.expect("starts again");
+    assert_eq!(node.inner.control.read().tombstones_of(me).count(), 0);
+    node.stop().await;
+}

@@ -83,7 +83,7 @@ fn what_is_deleted_of_a_full_disk_makes_room_without_a_restart() {
     runtime().block_on(async {
         let (store, _) = DiskStore::open(small(dir.path())).unwrap();
         let kept = fill(&store).await;
-        store.discard(LogletId(1));
+        drop(store.discard(LogletId(1)));
         let b = store.drive(leaf(2));
         frees(&store).await;
         let there: Vec<u64> =
@@ -102,7 +102,7 @@ fn what_was_deleted_of_a_disk_that_was_full_when_it_was_closed_makes_room_at_the
     runtime().block_on(async {
         let (store, _) = DiskStore::open(small(dir.path())).unwrap();
         fill(&store).await;
-        store.discard(LogletId(1));
+        drop(store.discard(LogletId(1)));
         store.close().await.unwrap();
         drop(store);
         let (store, _) = DiskStore::open(small(dir.path())).unwrap();
@@ -170,7 +170,7 @@ fn a_disk_that_is_full_to_the_last_block_refuses_and_lives_and_goes_on_when_some
     runtime().block_on(async {
         let (store, _) = DiskStore::open(sizes.clone()).unwrap();
         // Nobody asks whether there is room.
-        let (mut loglet, mut next) = (1, 0);
+        let (mut loglet, mut next, mut rest) = (1, 0, 0);
         let refused = loop {
             let drive = store.drive(leaf(loglet));
             match write(&*drive, next, vec![data(leaf(loglet), next, 0, next as i64, 4000)]).await {
@@ -185,8 +185,16 @@ fn a_disk_that_is_full_to_the_last_block_refuses_and_lives_and_goes_on_when_some
         assert!(matches!(&refused, WriteError::Unavailable(why) if why.contains("full")), "{refused:?}");
         assert!(loglet == 2 && next > 20, "{loglet} {next}");
         assert!(!matches!(store.health(), DiskHealth::Dead(_)), "{:?}", store.health());
-        // There is no room for its tombstone.
-        store.discard(LogletId(1));
+        // What is left of the open extent.
+        while write(&*store.drive(leaf(4)), rest, vec![data(leaf(4), rest, 0, rest as i64, 10)]).await.is_ok()
+        {
+            rest += 1;
+        }
+        let tombstone = store.discard(LogletId(1)).await.unwrap();
+        assert!(
+            matches!(&tombstone, Err(WriteError::Unavailable(why)) if why.contains("full")),
+            "{tombstone:?}"
+        );
         let mut tries = 0;
         while write(&*store.drive(leaf(3)), 0, vec![data(leaf(3), 0, 0, 0, 4000)]).await.is_err() {
             tries += 1;
@@ -197,11 +205,15 @@ fn a_disk_that_is_full_to_the_last_block_refuses_and_lives_and_goes_on_when_some
         assert_eq!(b.list(everything(0)).await.unwrap().len() as u64, next);
         // The address that was refused is free, and what follows was not written.
         assert_eq!(b.fence(4, SEAL).await.unwrap().contiguous(), Address(next));
-        store.close().await.unwrap();
+        // It dies with no tombstone for what was deleted, of which a part is there no more.
         drop((store, b));
-        let (store, report) = DiskStore::open(sizes).unwrap();
+        let (store, report) = DiskStore::open(sizes.clone()).unwrap();
         assert_eq!(report.damage, vec![]);
         assert_eq!(store.drive(leaf(2)).list(everything(0)).await.unwrap().len() as u64, next);
+        assert_eq!(store.discard(LogletId(1)).await.unwrap(), Ok(()));
+        drop(store);
+        let (store, report) = DiskStore::open(sizes).unwrap();
+        assert_eq!(report.damage, vec![]);
         let late = write(&*store.drive(leaf(1)), 70, vec![data(leaf(1), 70, 0, 70, 10)]).await;
         assert_eq!(late, Err(WriteError::Sealed), "the deletion is remembered");
     });

@@ -88,7 +88,7 @@ fn a_trimmed_or_deleted_segments_extents_are_recycled_but_not_under_a_reader() {
         let before = store.stats().recycled;
         drop(held);
         eventually("a pin that is gone frees its extent", || store.stats().recycled > before).await;
-        store.discard(leaf(1).loglet);
+        drop(store.discard(leaf(1).loglet));
         // Fills the open extent, so that all of the deleted segment lies in closed ones.
         for i in 0..20u64 {
             write(&*store.drive(leaf(3)), i, vec![data(leaf(3), i, 0, i as i64, 10_000)]).await.unwrap();
@@ -433,7 +433,7 @@ async fn run_model(ops: Vec<Op>, ends: Option<Vec<usize>>) {
             }
             Op::Discard { leaf: l } => {
                 let Some(m) = model.get_mut(&l) else { continue };
-                store.discard(leaf(l).loglet);
+                drop(store.discard(leaf(l).loglet));
                 m.discarded = true;
                 // Durable with the next group, as a later write's answer shows.
                 write(

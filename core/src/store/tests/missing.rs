@@ -251,7 +251,7 @@ fn what_was_missing_is_forgotten_once_all_it_may_have_held_is_deleted() {
         store.used_before(LogletId(10));
         store.settled();
         for l in 1..4 {
-            store.discard(LogletId(l));
+            drop(store.discard(LogletId(l)));
         }
         write(&*store.drive(leaf(9)), 0, vec![data(leaf(9), 0, 0, 0, 900)]).await.unwrap();
         store.close().await.unwrap();

@@ -280,7 +280,7 @@ fn a_dead_chunk_is_deleted_but_not_under_a_reader() {
         assert!(matches!(&held[0].payload, Payload::File(_)));
         let before = chunk_files(dir.path());
         drive.trim(Address(ENTRIES)).await.unwrap();
-        store.discard(leaf(2).loglet);
+        drop(store.discard(leaf(2).loglet));
         write(&*store.drive(leaf(3)), 0, vec![data(leaf(3), 0, 0, 0, 10)]).await.unwrap();
         eventually("all chunks but the pinned one go", || chunk_files(dir.path()).len() == 1).await;
         assert_eq!(store.stats().chunks, 0);
@@ -414,7 +414,7 @@ fn what_is_deleted_before_its_extent_is_closed_is_dead_in_it_also_after_a_restar
         for i in extent * 3..(extent + 1) * 3 {
             write(&*b, i, vec![data(leaf(9), i, 0, i as i64, 4000)]).await.unwrap();
         }
-        store.discard(dead.loglet);
+        drop(store.discard(dead.loglet));
     };
     runtime().block_on(async {
         let (store, _) = DiskStore::open(config()).unwrap();
