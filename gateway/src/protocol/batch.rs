@@ -1,7 +1,7 @@
 //! Kafka v2 record batches from clients: what is checked before one is stored, and a walk over its records that
 //! borrows.
 //!
-//! Owns the meaning of a batch's bytes. A batch is never taken apart: what passes is stored as it came, but for the two
+//! Owns the meaning of a batch's bytes. A batch is never taken apart: what passes is stored as it came, but for the
 //! rewrites in [`check`]. What is checked of compressed batches, and why: `docs/decisions/0009-what-is-checked-of-a-batch.md`.
 
 mod compress;
@@ -12,7 +12,7 @@ pub use records::{InflateError, Malformed, Record, Records, inflate};
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
-use rangeway_core::api::batch::{BATCH_HEAD_LEN, BATCH_OVERHEAD, BatchHead, CRC_FROM};
+use rangeway_core::api::batch::{BATCH_HEAD_LEN, BATCH_OVERHEAD, BatchHead, CRC_FROM, restamp, set_crc};
 use rangeway_core::api::{TopicView, crc32c};
 use rangeway_core::config::topic::{Compression, TimestampType};
 use std::borrow::Cow;
@@ -25,6 +25,8 @@ const INFLATED_BATCHES_MAX: usize = 64;
 const INFLATED_BYTES_MAX: usize = 256 << 20;
 /// Codec of the attributes.
 const ZSTD: i16 = 4;
+/// What a record's timestamp is that has none.
+const NO_TIMESTAMP: i64 = -1;
 
 /// What a topic demands of a batch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -79,9 +81,10 @@ fn invalid(message: impl Into<String>) -> Refused {
 
 /// Checks the records of one partition of a Produce request: one whole batch that any consumer can read.
 ///
-/// The bytes are answered as they are to be stored: as received, with two exceptions that Kafka makes too. A batch which
-/// claims broker timestamps on a topic of client timestamps has that bit cleared and its CRC written anew; and where the
-/// topic names a codec (`compression.type`), a batch of another one is compressed anew.
+/// The bytes are answered as they are to be stored: as received, with exceptions that Kafka makes too. On a topic of client
+/// timestamps a batch which claims broker timestamps has that bit cleared, one whose head says another largest timestamp
+/// than its records have gets the right one, and either its CRC anew; and where the topic names a codec
+/// (`compression.type`), a batch of another one is compressed anew.
 pub fn check(
     records: Option<&Bytes>,
     version: i16,
@@ -120,39 +123,35 @@ pub fn check(
     if let Some(compression) = rules.compression.filter(|to| compress::codec(*to) != head.codec()) {
         return compressed_anew(records, head, compression, now_ms, rules);
     }
-    contents(records, &head, now_ms, rules)?;
-    if head.attributes & LOG_APPEND_TIME != 0 && !rules.broker_time {
-        return Ok(with_client_time(records, head));
-    }
-    Ok((head, records.clone()))
+    let newest = contents(records, &head, now_ms, rules)?;
+    Ok(with_right_times(records, head, newest, rules))
 }
 
 /// Whether [`check`] decompresses or compresses these records, which may take long.
 pub fn is_looked_into(records: &[u8], rules: &Rules) -> bool {
     let Some(head) = BatchHead::parse(records) else { return false };
     let anew = rules.compression.is_some_and(|to| compress::codec(to) != head.codec());
-    anew || head.codec() != 0 && must_inflate(rules)
+    anew || head.codec() != 0 && must_inflate(&head, rules)
 }
 
-/// Whether a rule cannot be judged by a compressed batch's head.
-fn must_inflate(rules: &Rules) -> bool {
-    rules.keys || !rules.broker_time && rules.before_max_ms.is_some()
+/// Whether a rule cannot be judged by a compressed batch's head, or the head cannot be right: clients count from the first
+/// record's timestamp, and some have left the largest one out.
+fn must_inflate(head: &BatchHead, rules: &Rules) -> bool {
+    let by_time = rules.before_max_ms.is_some() || head.max_timestamp < head.base_timestamp;
+    rules.keys || !rules.broker_time && by_time
 }
 
 /// The batch in the codec of its topic, its records looked at on the way.
 fn compressed_anew(
     batch: &Bytes,
-    mut head: BatchHead,
+    head: BatchHead,
     compression: Compression,
     now_ms: i64,
     rules: &Rules,
 ) -> Result<(BatchHead, Bytes), Refused> {
     let records = inflate(batch, &head, inflated_max(rules)).map_err(not_inflated)?;
-    walk(&records, &head, now_ms, rules)?;
-    let mut bytes = batch.clone();
-    if head.attributes & LOG_APPEND_TIME != 0 && !rules.broker_time {
-        (head, bytes) = with_client_time(batch, head);
-    }
+    let newest = walk(&records, &head, now_ms, rules)?;
+    let (head, bytes) = with_right_times(batch, head, newest, rules);
     let (head, bytes) = compress::again(&bytes, head, &records, compression)
         .map_err(|e| refused(ResponseError::UnknownServerError, e.to_string()))?;
     if bytes.len() > rules.bytes_max {
@@ -214,24 +213,26 @@ fn fields(head: &BatchHead) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Looks at the records: always where they lie open, else only when a rule cannot be judged by the head.
-fn contents(batch: &Bytes, head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<(), Refused> {
+/// Looks at the records: always where they lie open, else only when a rule cannot be judged by the head. Answers the
+/// largest timestamp, ms: the records' own where they were looked at, else the head's.
+fn contents(batch: &Bytes, head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<i64, Refused> {
     if head.codec() == 0 {
         let records = batch.get(BATCH_HEAD_LEN..).unwrap_or_default();
         return walk(records, head, now_ms, rules);
     }
-    if must_inflate(rules) {
+    if must_inflate(head, rules) {
         let records = inflate(batch, head, inflated_max(rules)).map_err(not_inflated)?;
         return walk(&records, head, now_ms, rules);
     }
     records::looks_compressed(batch.get(BATCH_HEAD_LEN..).unwrap_or_default(), head.codec())
         .map_err(|e| refused(ResponseError::UnknownServerError, e))?;
-    // The head's maximum is the records' own for every client there is.
+    // What the head says is taken for the records' own, within the topic's bound.
     timestamp(head.max_timestamp, now_ms, rules).map_err(|message| Refused {
         code: ResponseError::InvalidTimestamp,
         message,
         records: vec![head.last_offset_delta],
-    })
+    })?;
+    Ok(head.max_timestamp)
 }
 
 /// What a batch that must be looked into may grow to, in bytes.
@@ -250,9 +251,11 @@ fn not_inflated(error: InflateError) -> Refused {
     refused(code, error.to_string())
 }
 
-fn walk(records: &[u8], head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<(), Refused> {
+/// Checks every record; the largest timestamp, ms, -1 where none has one.
+fn walk(records: &[u8], head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<i64, Refused> {
     let at = |record: i32, code, message: String| Refused { code, message, records: vec![record] };
     let mut keyless = Vec::new();
+    let mut newest = NO_TIMESTAMP;
     let mut walk = Records::new(records, head.record_count);
     for expected in 0..head.record_count {
         let record = match walk.next() {
@@ -279,13 +282,14 @@ fn walk(records: &[u8], head: &BatchHead, now_ms: i64, rules: &Rules) -> Result<
         let time = head.base_timestamp.wrapping_add(record.timestamp_delta);
         timestamp(time, now_ms, rules)
             .map_err(|message| at(expected, ResponseError::InvalidTimestamp, message))?;
+        newest = newest.max(time);
     }
     if !keyless.is_empty() {
         let message = "Compacted topic cannot accept message without key".to_owned();
         return Err(Refused { code: ResponseError::InvalidRecord, message, records: keyless });
     }
     match walk.rest() {
-        0 => Ok(()),
+        0 => Ok(newest),
         n => Err(invalid(format!("{n} bytes after the last of {} records", head.record_count))),
     }
 }
@@ -308,16 +312,22 @@ fn timestamp(time: i64, now_ms: i64, rules: &Rules) -> Result<(), String> {
     }
 }
 
-/// The same batch saying that its timestamps are the client's.
-fn with_client_time(batch: &Bytes, mut head: BatchHead) -> (BatchHead, Bytes) {
+/// The batch as it is stored on its topic: saying that its timestamps are the client's, and `newest` as the largest of
+/// them. It is copied only where it said something else. A topic of broker time stamps it anew anyway.
+fn with_right_times(batch: &Bytes, mut head: BatchHead, newest: i64, rules: &Rules) -> (BatchHead, Bytes) {
+    let claims_broker = head.attributes & LOG_APPEND_TIME != 0;
+    if rules.broker_time || !claims_broker && head.max_timestamp == newest {
+        return (head, batch.clone());
+    }
     head.attributes &= !LOG_APPEND_TIME;
+    head.max_timestamp = newest;
     let mut bytes = BytesMut::from(&batch[..]);
-    if let Some(attributes) = bytes.get_mut(21..23) {
-        attributes.copy_from_slice(&head.attributes.to_be_bytes());
+    if let Some(stored) = bytes.first_chunk_mut::<BATCH_HEAD_LEN>() {
+        restamp(stored, head.attributes, head.max_timestamp);
     }
     head.crc = crc32c(&[bytes.get(CRC_FROM..).unwrap_or_default()]);
-    if let Some(crc) = bytes.get_mut(17..21) {
-        crc.copy_from_slice(&head.crc.to_be_bytes());
+    if let Some(stored) = bytes.first_chunk_mut::<BATCH_HEAD_LEN>() {
+        set_crc(stored, head.crc);
     }
     (head, bytes.freeze())
 }

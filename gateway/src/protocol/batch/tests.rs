@@ -186,6 +186,55 @@ fn a_batch_that_claims_broker_time_is_stored_with_client_time_and_a_right_crc() 
     assert_eq!(kept, records, "a topic of broker time stamps it anew anyway");
 }
 
+/// Heads that say another largest timestamp than [`open_records`] have: too early, none, too late.
+const WRONG: [i64; 3] = [5, -1, NOW + 3_500_000];
+
+#[test]
+fn a_head_that_says_another_largest_timestamp_is_stored_with_the_right_one() {
+    for claimed in WRONG {
+        for to in [None, Some(Compression::Gzip(-1))] {
+            let rules = Rules { compression: to, ..RULES };
+            let records = plain(set(35, claimed.to_be_bytes()));
+            let (head, stored) = check(Some(&records), 9, NOW, &rules).unwrap();
+            assert_eq!(head.max_timestamp, NOW + 2, "{claimed} {to:?}");
+            assert_eq!(BatchHead::parse(&stored), Some(head));
+            assert_eq!(code(&stored, &RULES), 0, "its CRC is right: {claimed} {to:?}");
+            let right = check(Some(&plain(|_| ())), 9, NOW, &rules).unwrap();
+            assert_eq!(stored, right.1, "and all else as it was sent");
+        }
+        let broker = Rules { broker_time: true, ..RULES };
+        let records = plain(set(35, claimed.to_be_bytes()));
+        assert_eq!(check(Some(&records), 9, NOW, &broker).unwrap().1, records, "stamped anew anyway");
+    }
+    let none = batch(1, 0, &record(0, 0, None, b"v"), |b| {
+        set(27, (-7i64).to_be_bytes())(b);
+        set(35, NOW.to_be_bytes())(b);
+    });
+    assert_eq!(check(Some(&none), 9, NOW, &RULES).unwrap().0.max_timestamp, -1, "no record has a timestamp");
+    let right = plain(|_| ());
+    let stored = check(Some(&right), 9, NOW, &RULES).unwrap().1;
+    assert_eq!(stored.as_ptr(), right.as_ptr(), "what is right is not copied");
+}
+
+#[test]
+fn a_compressed_batch_is_opened_when_its_head_says_less_than_its_first_timestamp() {
+    let compressed = |claimed: i64| batch(3, 1, &packed(1, &open_records(3)), set(35, claimed.to_be_bytes()));
+    for claimed in [5, -1, NOW - 1] {
+        let records = compressed(claimed);
+        assert!(is_looked_into(&records, &RULES), "{claimed}");
+        let (head, stored) = check(Some(&records), 9, NOW, &RULES).unwrap();
+        assert_eq!((head.max_timestamp, head.codec()), (NOW + 2, 1), "{claimed}");
+        assert_eq!((BatchHead::parse(&stored), code(&stored, &RULES)), (Some(head), 0), "{claimed}");
+    }
+    // What it may claim otherwise is bounded.
+    assert!(!is_looked_into(&compressed(NOW + 3_600_000), &RULES));
+    assert_eq!(code(&compressed(NOW + 3_600_000), &RULES), 0);
+    assert_eq!(code(&compressed(NOW + 3_600_001), &RULES), 32);
+    let opened = Rules { keys: true, ..RULES };
+    let stored = check(Some(&compressed(NOW + 3_600_000)), 9, NOW, &opened).unwrap();
+    assert_eq!(stored.0.max_timestamp, NOW + 2, "right where it is opened for another rule");
+}
+
 fn packed(codec: i16, open: &[u8]) -> Vec<u8> {
     match codec {
         1 => {
