@@ -215,7 +215,7 @@ node_config! {
     "offsets.retention.minutes" offsets_retention_minutes: u32 = 7 * 24 * 60, Kind::Int { min: 1, max: i32::MAX },
         "How long offsets of a group that is empty are kept.";
     "offset.metadata.max.bytes" offset_metadata_max_bytes: u32 = 4096, Kind::Bytes { min: 0, max: i32::MAX as i64 },
-        "Longest text that may go with a committed offset.";
+        "Longest text that may go with a committed offset, in UTF-16 units.";
     "authorizer.class.name" authorizer: Authorizer = Authorizer::None, Kind::Choice(AUTHORIZERS),
         "Whether access rules (ACLs) are kept and hold. With none, nobody is refused anything. No listener authenticates: all clients are User:ANONYMOUS, told apart by their hosts.";
     "allow.everyone.if.no.acl.found" allow_everyone_if_no_acl_found: bool = false, Kind::Bool,

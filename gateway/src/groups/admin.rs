@@ -6,13 +6,22 @@ use super::record::{Blob, Record};
 use super::subscription::PROTOCOL_TYPE;
 
 impl Coordinator {
+    /// Whether tools see the group: not one that has only given out member ids.
+    pub(super) fn is_known(&self, group: &str) -> bool {
+        match self.state(group) {
+            State::Dead => false,
+            State::Empty => self.stored.contains_key(group) || self.consumers.groups.contains_key(group),
+            State::PreparingRebalance | State::CompletingRebalance | State::Stable => true,
+        }
+    }
+
     /// One group.
     pub(super) fn describe(&self, group: &str) -> Result<Described, Absent> {
         let state = self.state(group);
         if self.consumers.groups.contains_key(group) {
             return Err(Absent::OtherType);
         }
-        if state == State::Dead {
+        if !self.is_known(group) {
             return Err(Absent::NotFound);
         }
         let image = self.stored.get(group).map(|s| &s.group);

@@ -216,8 +216,8 @@ impl Storm {
     fn check_readers(&self) {
         let stable = self.is_stable();
         let mut readers: BTreeMap<(TopicId, i32), usize> = BTreeMap::new();
-        for (n, client) in self.clients.iter().enumerate().filter(|(n, _)| stable || self.may_commit(*n)) {
-            for partition in flat(&client.owned) {
+        for (n, client) in self.clients.iter().enumerate() {
+            for partition in flat(&client.owned).filter(|p| stable || self.may_commit(n, *p)) {
                 let before = readers.insert(partition, n);
                 assert!(before.is_none(), "{partition:?} is read by {before:?} and {n}, stable: {stable}");
             }
@@ -338,18 +338,22 @@ impl Storm {
                 continue;
             }
             for (other, client) in self.clients.iter().enumerate().filter(|(other, _)| *other != n) {
-                let reads = contains(&client.owned, partition) && self.may_commit(other);
+                let reads = contains(&client.owned, partition) && self.may_commit(other, partition);
                 assert!(!reads, "{partition:?} is given to {n} while {other} reads it: {client:?}");
             }
         }
         self.clients[n].owned = assignment;
     }
 
-    /// Whether what this client reads may still count.
-    fn may_commit(&self, n: usize) -> bool {
+    /// Whether what this client reads of a partition may still count.
+    fn may_commit(&self, n: usize, partition: (TopicId, i32)) -> bool {
         let client = &self.clients[n];
         match self.rig.machine.consumers.groups.get("g") {
-            Some(image) => image.members.get(&client.id).is_some_and(|m| m.current.epoch == client.epoch),
+            Some(image) => image.members.get(&client.id).is_some_and(|m| {
+                let held = m.held_since(partition).is_some_and(|since| since <= client.epoch);
+                let is_behind = m.subscription.classic.is_none() && client.epoch < m.current.epoch;
+                client.epoch == m.current.epoch || (is_behind && held)
+            }),
             None => {
                 let known = self.rig.machine.live_members("g").iter().any(|(id, _)| *id == client.id);
                 let generation = self.rig.machine.stored.get("g").map_or(0, |s| s.group.generation);
@@ -533,7 +537,7 @@ impl Storm {
         if positions.is_empty() || self.clients[n].id.is_empty() {
             return;
         }
-        let may = self.may_commit(n);
+        let may = flat(&self.clients[n].owned).all(|partition| self.may_commit(n, partition));
         let sent: Vec<((TopicId, i32), i64)> = positions.iter().map(|(key, p)| (*key, p.offset)).collect();
         let commit =
             Commit { caller: self.caller(n), says_group_not_found: true, retention_ms: None, positions };

@@ -8,6 +8,7 @@ use super::pending::PendingCommit;
 use super::record::{Blob, MemberInfo};
 use super::settings::Settings;
 use super::subscription;
+use rangeway_core::replicated::Machine;
 
 pub(super) fn parts(of: &[(u8, i32)]) -> Partitions {
     by_topic(of.iter().map(|(t, p)| (topic(*t), *p)))
@@ -86,6 +87,25 @@ impl Rig {
 
     pub(super) fn consumer_state(&self) -> &'static str {
         self.image().state().name()
+    }
+
+    /// Codes of a commit of these partitions, plain and within a transaction.
+    fn commits(&mut self, id: &str, epoch: i32, partitions: &[i32]) -> [i16; 2] {
+        let caller = Caller { group: "g".into(), member_id: id.into(), instance_id: None, generation: epoch };
+        let position = |p: &i32| {
+            ((topic(1), *p), CommitPosition { offset: 1, leader_epoch: -1, metadata: String::new() })
+        };
+        let positions = partitions.iter().map(position).collect();
+        let commit = Commit { caller, says_group_not_found: true, retention_ms: None, positions };
+        let pending = PendingCommit { producer_id: 1, number: 1, commit: commit.clone() };
+        let plain = match self.ask(Ask::Commit(commit)) {
+            Answer::Commit(answer) => answer.err().map_or(0, GroupError::code),
+            other => panic!("{other:?}"),
+        };
+        match self.ask(Ask::CommitPending(pending)) {
+            Answer::CommitPending(answer) => [plain, answer.err().map_or(0, GroupError::code)],
+            other => panic!("{other:?}"),
+        }
     }
 
     fn commit_as(&mut self, id: &str, epoch: i32, offset: i64) -> Result<(), GroupError> {
@@ -348,6 +368,79 @@ fn commits_and_reads_are_of_the_members_epoch() {
     rig.beaten(beat("a", -1));
     assert_eq!(rig.commit_as("", -1, 7), Ok(()), "nobody is in it: tools may");
     assert_eq!(read(&mut rig, None), Ok(Some(7)));
+}
+
+/// KIP-1251, as Kafka 4.4 answers.
+#[test]
+fn a_commit_that_was_on_its_way_when_the_epoch_moved_counts_for_what_the_member_kept() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    rig.beaten(owning("a", 1, &[0, 1, 2]));
+    rig.beaten(joining("b", &["t"]));
+    rig.beaten(beat("a", 1));
+    assert_eq!(rig.commits("a", 1, &[0, 2]), [0, 0], "what it is asked for is still its own");
+    assert_eq!(rig.beaten(owning("a", 1, &[0, 1])), (2, None));
+    rig.beaten(beat("b", 2));
+    for restarted in [false, true] {
+        if restarted {
+            // Through the records, and through a snapshot of it all.
+            rig.restart();
+            let bytes = postcard::to_stdvec(&rig.machine.capture()).expect("encodes");
+            rig.machine.restore(postcard::from_bytes(&bytes).expect("decodes"));
+        }
+        assert_eq!(rig.commits("a", 1, &[0, 1]), [0, 0], "kept");
+        assert_eq!(rig.commits("a", 2, &[0, 1]), [0, 0]);
+        assert_eq!(rig.commits("a", 1, &[2]), [113, 22], "given up");
+        assert_eq!(rig.commits("a", 1, &[0, 2]), [113, 22], "refused as a whole");
+        assert_eq!(rig.commits("a", 0, &[0]), [113, 22], "before it had any");
+        assert_eq!(rig.commits("a", 3, &[0]), [113, 22], "of the future");
+        assert_eq!(rig.commits("b", 1, &[2]), [113, 22], "another's then");
+    }
+    // It comes back: of the new epoch, and not of those in which it was another's.
+    rig.beaten(beat("b", -1));
+    assert_eq!(rig.beaten(beat("a", 2)), (3, Some(of(&[0, 1, 2]))));
+    assert_eq!(rig.commits("a", 2, &[2]), [113, 22]);
+    assert_eq!(rig.commits("a", 1, &[0, 1]), [0, 0]);
+    assert_eq!(rig.commits("a", 3, &[0, 1, 2]), [0, 0]);
+}
+
+#[test]
+fn of_an_image_without_assignment_epochs_a_member_holds_all_since_its_present_one() {
+    let mut rig = Rig::three();
+    rig.beaten(joining("a", &["t"]));
+    rig.beaten(joining("b", &["t"]));
+    rig.beaten(beat("a", 1));
+    rig.beaten(owning("a", 1, &[0, 1]));
+    let image = rig.machine.capture();
+    let version_4 = (&image.groups, &image.consumers, &image.pending, &image.numbers);
+    let bytes = postcard::to_stdvec(&version_4).expect("encodes");
+    rig.machine.restore(postcard::from_bytes(&bytes).expect("decodes"));
+    let member = &rig.image().members["a"];
+    let since = |partition| member.held_since((topic(1), partition));
+    assert_eq!([since(0), since(1), since(2)], [Some(2), Some(2), None]);
+}
+
+/// Java's `Admin.removeMembersFromConsumerGroup`: dynamic members by their id, static ones by either or both.
+#[test]
+fn tools_take_members_out_by_any_of_their_ids() {
+    let mut rig = Rig::three();
+    for id in ["a", "b"] {
+        rig.beaten(joining(id, &["t"]));
+    }
+    for (id, instance) in [("c", "i"), ("d", "j")] {
+        rig.beaten(with_instance(joining(id, &["t"]), instance));
+    }
+    let unknown = || Err(GroupError::UnknownMember);
+    assert_eq!(
+        rig.leave(&[("x", None), ("x", Some("i")), ("", Some("k")), ("", None), ("a", Some("i"))]),
+        [unknown(), Err(GroupError::FencedInstance), unknown(), unknown(), Err(GroupError::FencedInstance)]
+    );
+    assert_eq!(rig.image().members.len(), 4);
+    assert_eq!(rig.leave(&[("a", None), ("c", Some("i")), ("", Some("j"))]), [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(rig.image().members.keys().collect::<Vec<_>>(), ["b"]);
+    assert_eq!(rig.code(beat("a", 1)), 25);
+    let epoch = rig.image().members["b"].current.epoch;
+    assert_eq!(rig.beaten(beat("b", epoch)).1, Some(of(&[0, 1, 2])), "it has all of it now");
 }
 
 #[test]

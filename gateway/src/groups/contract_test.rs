@@ -3,7 +3,8 @@
 use super::ask::*;
 use super::consumer_test::{joining, with_instance as beat_as};
 use super::coordinator_rig::*;
-use super::join::PENDING_IDS_MAX;
+use super::pending::PendingCommit;
+use super::pending_ids::PENDING_IDS_MAX;
 use super::record::Blob;
 use super::settings::Settings;
 
@@ -67,13 +68,18 @@ fn who_rejoins_a_group_that_is_full_by_now_is_out_of_it() {
 fn a_flood_of_clients_that_never_come_back_takes_bounded_memory() {
     let mut rig = Rig::quick();
     let flood = |id: String| Join { requires_known_id: true, fresh_id: id, ..member("") };
-    for n in 0..PENDING_IDS_MAX {
-        assert_eq!(rig.refused(flood(format!("f{n}"))).error, GroupError::MemberIdRequired);
-    }
-    assert_eq!(rig.refused(flood("more".into())).error, GroupError::GroupFull);
+    assert_eq!(rig.refused(flood("f0".into())).error, GroupError::MemberIdRequired);
+    let due = rig.now.mono_ms + 10_000;
+    let live = rig.machine.live.get_mut("g").expect("an id is given out");
+    (1..PENDING_IDS_MAX).for_each(|n| live.pending.insert(format!("f{n}"), due));
+    assert!(live.pending.contains("f0"));
+    // One more is one less of the oldest: whoever holds that has to ask for another.
+    assert_eq!(rig.refused(flood("more".into())).error, GroupError::MemberIdRequired);
     assert!(rig.records.is_empty(), "nothing of it is stored");
+    let used = |id: &str| Join { member_id: id.into(), ..flood(String::new()) };
+    assert_eq!(rig.refused(used("f0")).error, GroupError::UnknownMember);
     // Those who have their ids may use them.
-    let ticket = rig.join(Join { member_id: "f7".into(), ..flood(String::new()) });
+    let ticket = rig.join(used("f7"));
     rig.advance(10_001);
     assert_eq!(rig.joined(ticket).generation, 1, "ids lapse, and the group goes on without them");
     assert_eq!(rig.refused(flood("again".into())).error, GroupError::MemberIdRequired);
@@ -117,6 +123,42 @@ fn leaving_takes_ids_that_were_given_out_too() {
     let left = rig.leave(&[("p", None), ("q", Some("i")), ("p", None), ("", None), ("", Some("i"))]);
     let unknown = || Err(GroupError::UnknownMember);
     assert_eq!(left, vec![Ok(()), Ok(()), unknown(), unknown(), unknown()]);
+}
+
+#[test]
+fn a_group_that_has_only_given_out_an_id_is_none_to_tools() {
+    let mut rig = Rig::quick();
+    rig.refused(Join { requires_known_id: true, fresh_id: "p".into(), ..member("") });
+    let group = || "g".to_owned();
+    assert_eq!(rig.ask(Ask::Describe { group: group() }), Answer::Describe(Err(Absent::NotFound)));
+    let consumers = rig.ask(Ask::DescribeConsumers { group: group() });
+    assert_eq!(consumers, Answer::DescribeConsumers(Err(Absent::NotFound)));
+    assert!(rig.groups().is_empty());
+    rig.commit(commit_of(caller("", -1), 1)).expect("nobody is in it");
+    assert!(matches!(rig.ask(Ask::Describe { group: group() }), Answer::Describe(Ok(_))), "it has an offset");
+}
+
+#[test]
+fn a_commits_text_is_measured_in_utf16_units() {
+    let mut rig = Rig::quick();
+    rig.stable("a");
+    let answer = |rig: &mut Rig, text: String| {
+        let mut commit = commit_of(caller("a", 1), 1);
+        commit.positions[0].1.metadata = text.clone();
+        let pending = PendingCommit { producer_id: 1, number: 1, commit: commit.clone() };
+        let plain = rig.commit(commit).expect("per partition")[0];
+        let Answer::CommitPending(Ok(within)) = rig.ask(Ask::CommitPending(pending)) else { panic!() };
+        assert_eq!(within[0], plain);
+        plain
+    };
+    for (text, units) in [("é", 1), ("中", 1), ("x", 1), ("😀", 2)] {
+        assert_eq!(answer(&mut rig, text.repeat(4_096 / units)), Ok(()), "{text}");
+        assert_eq!(
+            answer(&mut rig, text.repeat(4_096 / units) + "x"),
+            Err(GroupError::MetadataTooLarge),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -8,9 +8,6 @@ use super::record::{Blob, GroupImage, MemberImage, MemberInfo, Phase, Record};
 use rangeway_core::replicated::Ticket;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Ids given out and not yet used, in one group.
-pub(super) const PENDING_IDS_MAX: usize = 10_000;
-
 impl Turn<'_> {
     /// JoinGroup: answered now, or when the generation is formed.
     pub(super) fn join(&mut self, ticket: Ticket, join: Join) {
@@ -52,9 +49,6 @@ impl Turn<'_> {
             return Ok(());
         }
         if join.requires_known_id {
-            if self.live().pending.len() >= PENDING_IDS_MAX {
-                return Err(GroupError::GroupFull.into());
-            }
             let due = self.now.mono_ms + u64::from(join.info.session_timeout_ms);
             self.live().pending.insert(join.fresh_id.clone(), due);
             return Err(Refused { error: GroupError::MemberIdRequired, member_id: Some(join.fresh_id) });
@@ -66,7 +60,7 @@ impl Turn<'_> {
     /// A member with an id.
     fn join_again(&mut self, ticket: Ticket, join: Join) -> Result<(), Refused> {
         let instance_id = join.info.instance_id.as_deref();
-        if instance_id.is_none() && self.live().pending.contains_key(&join.member_id) {
+        if instance_id.is_none() && self.live().pending.contains(&join.member_id) {
             self.add(ticket, join.member_id, join.protocol_type, join.info);
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use super::ask::GroupError;
 use super::consumer::Session;
 use super::coordinator::NEW_MEMBER_JOIN_MS;
+use super::pending_ids::PendingIds;
 use super::record::{GroupImage, MemberInfo, Phase};
 use rangeway_core::replicated::Ticket;
 use std::collections::BTreeMap;
@@ -12,8 +13,8 @@ use std::collections::BTreeMap;
 pub(super) struct Live {
     /// Joined or joining, by member id.
     pub(super) members: BTreeMap<String, Member>,
-    /// Ids given out and not yet used, with the time when they lapse.
-    pub(super) pending: BTreeMap<String, u64>,
+    /// Ids given out and not yet used.
+    pub(super) pending: PendingIds,
     /// The rebalance in preparation.
     pub(super) rebalance: Option<Rebalance>,
     /// When members that have not synced are removed.
@@ -147,7 +148,7 @@ impl Live {
     pub(super) fn next_due(&self) -> Option<u64> {
         let members = self.members.values().filter_map(Member::expires);
         let consumers = self.consumers.values().map(Session::next_due);
-        let pending = self.pending.values().copied();
+        let pending = self.pending.next_due();
         let rebalance = self.rebalance.as_ref().map(|r| r.due);
         members.chain(consumers).chain(pending).chain(rebalance).chain(self.sync_due).min()
     }

@@ -15,6 +15,7 @@ mod live;
 mod mutant;
 mod offsets;
 mod pending;
+mod pending_ids;
 mod record;
 mod service;
 mod settings;

@@ -10,17 +10,22 @@ use rangeway_core::replicated::{Now, Outcome};
 use rangeway_core::types::TopicId;
 use std::collections::BTreeSet;
 
+/// Whether the text of a commit is longer than it may be, counted as Kafka does: in UTF-16 units.
+pub(super) fn is_too_long(metadata: &str, units_max: usize) -> bool {
+    metadata.len() > units_max && metadata.encode_utf16().count() > units_max
+}
+
 impl Turn<'_> {
     /// OffsetCommit: refused as a whole, or one answer per partition.
     pub(super) fn commit(&mut self, commit: Commit) -> Result<Vec<Result<(), GroupError>>, GroupError> {
         self.check_commit(&commit)?;
-        let metadata_max = self.coordinator.settings.metadata_bytes_max;
+        let metadata_max = self.coordinator.settings.metadata_units_max;
         let now_ms = self.now.wall_ms;
         let expires_at = commit.retention_ms.map(|ms| now_ms.saturating_add(ms));
         let mut answers = Vec::with_capacity(commit.positions.len());
         let mut positions = Vec::with_capacity(commit.positions.len());
         for (key, CommitPosition { offset, leader_epoch, metadata }) in commit.positions {
-            if metadata.len() > metadata_max {
+            if is_too_long(&metadata, metadata_max) {
                 answers.push(Err(GroupError::MetadataTooLarge));
                 continue;
             }

@@ -6,15 +6,19 @@
 //!                                                                        └─ marker: abort ───► nothing
 //! ```
 //! Which of two commits of one partition is the newer is told by when they were made, not by when their transactions
-//! end: a position that a later commit has replaced is dropped with it.
+//! end: a position that a later commit has replaced is dropped, but its partition has no stable offset before that end.
 //!
 //! INV-TXN-6 offsets of a transaction count all together with its commit, and are never shown as stable before its end.
 
 use super::ask::{Commit, CommitPosition, GroupError, State};
 use super::coordinator::{Coordinator, Turn};
+use super::offsets::is_too_long;
 use super::record::{Key, Position, Record, Stored};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Number of a commit that a later one has replaced; real ones are counted from 1.
+const REPLACED: u64 = 0;
 
 /// TxnOffsetCommit: a commit, and the transaction that it is part of.
 #[derive(Clone, Debug)]
@@ -63,7 +67,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct OfProducer {
     number: u64,
-    /// By group and partition: which commit it was, and what.
+    /// By group and partition: which commit it was ([`REPLACED`] from then on), and what.
     positions: BTreeMap<(String, Key), (u64, Position)>,
 }
 
@@ -75,14 +79,14 @@ impl Pending {
             Record::TransactionEnded(ended) => self.end(groups, *ended),
             Record::Committed { group, positions } => {
                 let replaced: BTreeSet<Key> = positions.iter().map(|(key, _)| *key).collect();
-                self.retain(|(of, key), _| of != group || !replaced.contains(key));
+                self.replace(|(of, key), _| of == group && replaced.contains(key));
             }
             Record::OffsetsDropped { .. }
             | Record::Formed { .. }
             | Record::Assigned { .. }
             | Record::Consumer { .. }
             | Record::Configured { .. } => {}
-            Record::GroupDropped { group } => self.retain(|(of, _), _| of != group),
+            Record::GroupDropped { group } => self.retain(|(of, _)| of != group),
         }
     }
 
@@ -106,7 +110,10 @@ impl Pending {
             return;
         }
         for (place, (committed, position)) in positions {
-            self.retain(|other, at| *other != place || *at > committed);
+            if committed == REPLACED {
+                continue;
+            }
+            self.replace(|other, at| *other == place && at <= committed);
             let (group, key) = place;
             groups.entry(group).or_default().offsets.to_mut().insert(key, position);
         }
@@ -116,13 +123,25 @@ impl Pending {
     pub(super) fn counts_with(&self, record: &Record) -> Vec<(String, Key)> {
         let Record::TransactionEnded(ended) = record else { return Vec::new() };
         let of = self.producers.get(&ended.producer_id).filter(|_| ended.commit && self.holds(*ended));
-        of.into_iter().flat_map(|of| of.positions.keys().cloned()).collect()
+        let positions = of.into_iter().flat_map(|of| of.positions.iter());
+        positions.filter(|(_, (at, _))| *at != REPLACED).map(|(place, _)| place.clone()).collect()
     }
 
-    /// Keeps what `keep` says of (group and partition, number of its commit).
-    fn retain(&mut self, keep: impl Fn(&(String, Key), &u64) -> bool) {
+    /// What `which` picks, of (group and partition, number of its commit), a later commit has replaced: it goes on waiting
+    /// and will not count.
+    fn replace(&mut self, which: impl Fn(&(String, Key), u64) -> bool) {
+        let positions = self.producers.values_mut().flat_map(|of| of.positions.iter_mut());
+        for (place, (at, _)) in positions {
+            if which(place, *at) {
+                *at = REPLACED;
+            }
+        }
+    }
+
+    /// Keeps what `keep` says of a group and partition.
+    fn retain(&mut self, keep: impl Fn(&(String, Key)) -> bool) {
         self.producers.retain(|_, of| {
-            of.positions.retain(|place, (at, _)| keep(place, at));
+            of.positions.retain(|place, _| keep(place));
             !of.positions.is_empty()
         });
     }
@@ -151,12 +170,12 @@ impl Turn<'_> {
         asked: PendingCommit,
     ) -> Result<Vec<Result<(), GroupError>>, GroupError> {
         self.check_pending(&asked.commit)?;
-        let metadata_max = self.coordinator.settings.metadata_bytes_max;
+        let metadata_max = self.coordinator.settings.metadata_units_max;
         let committed_at = self.now.wall_ms;
         let mut answers = Vec::with_capacity(asked.commit.positions.len());
         let mut positions = Vec::with_capacity(asked.commit.positions.len());
         for (key, CommitPosition { offset, leader_epoch, metadata }) in asked.commit.positions {
-            if metadata.len() > metadata_max {
+            if is_too_long(&metadata, metadata_max) {
                 answers.push(Err(GroupError::MetadataTooLarge));
                 continue;
             }
@@ -177,7 +196,7 @@ impl Turn<'_> {
     fn check_pending(&mut self, commit: &Commit) -> Result<(), GroupError> {
         let caller = &commit.caller;
         if let Some(image) = self.consumer() {
-            return image.check_pending(caller);
+            return image.check_pending(commit);
         }
         if !self.exists() {
             return if caller.generation < 0 { Ok(()) } else { Err(GroupError::IllegalGeneration) };

@@ -113,13 +113,16 @@ fn the_later_commit_wins_whichever_transaction_ends_first() {
     rig.pend(7, 1, 10);
     rig.pend(8, 1, 20);
     rig.end(8, 1, true);
+    assert_eq!((rig.committed(), rig.is_pending()), (Some(20), true));
     rig.end(7, 1, true);
     assert_eq!(rig.committed(), Some(20));
 
     rig.pend(7, 2, 30);
     assert_eq!(rig.ask(Ask::Commit(commit("g", -1, 40))), Answer::Commit(Ok(vec![Ok(())])));
+    assert_eq!((rig.committed(), rig.is_pending()), (Some(40), true), "it is not stable before that end");
     rig.end(7, 2, true);
     assert_eq!(rig.committed(), Some(40));
+    assert!(!rig.is_pending());
 
     rig.pend(7, 3, 50);
     rig.pend(8, 2, 60);

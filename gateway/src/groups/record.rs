@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Version of the layout of everything in this file.
-pub(crate) const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 5;
 /// Oldest version that is read.
 pub(crate) const VERSION_OLDEST: u8 = 1;
 

@@ -27,8 +27,8 @@ pub struct Settings {
     pub(crate) assignors: Vec<Assignor>,
     /// `group.consumer.migration.policy`.
     pub migration: MigrationPolicy,
-    /// `offset.metadata.max.bytes`.
-    pub metadata_bytes_max: usize,
+    /// `offset.metadata.max.bytes`; counted in UTF-16 units.
+    pub metadata_units_max: usize,
     /// `offsets.retention.minutes`, in ms.
     pub offsets_retention_ms: i64,
     /// How long a topic must be absent from the catalog before its offsets are dropped, ms. They are invisible at
@@ -86,7 +86,7 @@ impl Settings {
             ),
             assignors: assignors.collect(),
             migration: config.group_consumer_migration_policy,
-            metadata_bytes_max: size(config.offset_metadata_max_bytes),
+            metadata_units_max: size(config.offset_metadata_max_bytes),
             offsets_retention_ms: i64::from(config.offsets_retention_minutes) * 60_000,
             absent_topic_grace_ms: 300_000,
         }
@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(settings.consumer_assignment_ms, time(0, 700, 15_000));
         assert_eq!(settings.assignors, [Assignor::Uniform, Assignor::Range]);
         assert_eq!(settings.migration, MigrationPolicy::Upgrade);
-        assert_eq!((settings.metadata_bytes_max, settings.offsets_retention_ms), (8, 540_000));
+        assert_eq!((settings.metadata_units_max, settings.offsets_retention_ms), (8, 540_000));
     }
 }

@@ -138,7 +138,7 @@ impl Turn<'_> {
             self.remove_member(&id);
             return Ok(());
         }
-        if live.pending.remove(&leaver.member_id).is_some() {
+        if live.pending.remove(&leaver.member_id) {
             return Ok(());
         }
         live.validate(&leaver.member_id, leaver.instance_id.as_deref())?;
@@ -150,9 +150,7 @@ impl Turn<'_> {
     pub(super) fn expire(&mut self) {
         let now_ms = self.now.mono_ms;
         let Some(live) = self.coordinator.live.get_mut(self.group) else { return };
-        let pending_before = live.pending.len();
-        live.pending.retain(|_, due| *due > now_ms);
-        let lapsed = live.pending.len() < pending_before;
+        let lapsed = live.pending.lapse(now_ms);
         let silent: Vec<String> = {
             let members = live.members.iter().filter(|(_, m)| m.expires().is_some_and(|due| due <= now_ms));
             members.map(|(id, _)| id.clone()).collect()

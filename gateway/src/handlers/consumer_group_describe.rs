@@ -76,7 +76,7 @@ fn member(version: i16, member: DescribedConsumer) -> Member {
         .with_client_id(wire(member.client_id))
         .with_client_host(wire(member.client_host))
         .with_subscribed_topic_names(topics.collect())
-        .with_subscribed_topic_regex(wire_optional(member.regex))
+        .with_subscribed_topic_regex(Some(wire(member.regex.unwrap_or_default())))
         .with_assignment(assignment(member.assigned))
         .with_target_assignment(assignment(member.target))
         .with_member_type(if version >= 1 { kind } else { -1 })

@@ -75,8 +75,10 @@ fn two_members_share_a_topic_and_commit_in_their_epochs() {
         let b = c.call(1, beat(group, "b", 2)).await;
         assert_eq!(told(&b), Some(vec![2]));
 
+        assert_eq!(commit(&mut c, group, "a", 1, &t, 6).await, 0, "its own since then");
         assert_eq!(commit(&mut c, group, "a", 2, &t, 7).await, 0);
-        assert_eq!(commit(&mut c, group, "a", 1, &t, 8).await, 113);
+        assert_eq!(commit(&mut c, group, "a", 3, &t, 8).await, 113);
+        assert_eq!(commit(&mut c, group, "b", 1, &t, 8).await, 113);
         assert_eq!(commit(&mut c, group, "x", 2, &t, 8).await, 25);
         let fetch = |member: Option<&str>, epoch| {
             let asked = OffsetFetchRequestGroup::default()

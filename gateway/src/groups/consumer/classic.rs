@@ -3,7 +3,7 @@
 
 use super::super::ask::{Answer, Caller, GroupError, Join, JoinRefused, Joined, Leaver, Sync, Synced};
 use super::super::coordinator::Turn;
-use super::super::join::{PENDING_IDS_MAX, Refused};
+use super::super::join::Refused;
 use super::super::subscription::{self, PROTOCOL_TYPE};
 use super::image::{ConsumerImage, ConsumerMember, Step, contains, flat};
 use super::member::Place;
@@ -91,9 +91,6 @@ impl Turn<'_> {
             };
         }
         if is_new && join.requires_known_id {
-            if self.live().pending.len() >= PENDING_IDS_MAX {
-                return Err(GroupError::GroupFull.into());
-            }
             let due = self.now.mono_ms + u64::from(join.info.session_timeout_ms);
             self.live().pending.insert(fresh.clone(), due);
             return Err(Refused { error: GroupError::MemberIdRequired, member_id: Some(fresh) });
@@ -104,7 +101,7 @@ impl Turn<'_> {
         if self.member(&join.member_id).is_some() {
             return Ok(Place::Known(join.member_id.clone()));
         }
-        if self.live().pending.contains_key(&join.member_id) {
+        if self.live().pending.contains(&join.member_id) {
             return Ok(Place::New(join.member_id.clone()));
         }
         Err(GroupError::UnknownMember.into())
@@ -183,13 +180,12 @@ impl Turn<'_> {
         self.session(member_id).join_due.get_or_insert(due);
     }
 
-    /// LeaveGroup: one answer per member.
+    /// LeaveGroup: one answer per member. Tools take members of either protocol out with it.
     pub(in super::super) fn leave_consumer(&mut self, leavers: &[Leaver]) -> Vec<Result<(), GroupError>> {
         let mut gone = Vec::new();
         let mut answers = Vec::with_capacity(leavers.len());
         for leaver in leavers {
-            let unused =
-                leaver.instance_id.is_none() && self.live().pending.remove(&leaver.member_id).is_some();
+            let unused = leaver.instance_id.is_none() && self.live().pending.remove(&leaver.member_id);
             let found = if unused { Ok(None) } else { self.leaving(leaver).map(Some) };
             answers.push(found.as_ref().map(|_| ()).map_err(|error| *error));
             gone.extend(found.ok().flatten().filter(|id| !gone.contains(id)));
@@ -201,16 +197,12 @@ impl Turn<'_> {
     fn leaving(&self, leaver: &Leaver) -> Result<String, GroupError> {
         let unknown = GroupError::UnknownMember;
         let image = self.consumer().ok_or(unknown)?;
-        let (id, member) = match &leaver.instance_id {
+        let (id, _) = match &leaver.instance_id {
             Some(instance_id) => image.static_member(instance_id).ok_or(unknown)?,
             None => image.members.get_key_value(&leaver.member_id).ok_or(unknown)?,
         };
         if !leaver.member_id.is_empty() && *id != leaver.member_id {
             return Err(GroupError::FencedInstance);
-        }
-        // Tools may take a static member out by its instance id, whatever it speaks.
-        if member.subscription.classic.is_none() && !leaver.member_id.is_empty() {
-            return Err(unknown);
         }
         Ok(id.clone())
     }

@@ -1,8 +1,9 @@
 //! Who may commit and read offsets of a consumer group.
 
-use super::super::ask::{Caller, Commit, GroupError};
+use super::super::ask::{Commit, CommitPosition, GroupError};
 use super::super::coordinator::Coordinator;
 use super::super::mutant::{self, Mutant};
+use super::super::record::Key;
 use super::image::ConsumerImage;
 
 impl ConsumerImage {
@@ -20,18 +21,37 @@ impl ConsumerImage {
         if mutant::is(Mutant::AnyEpochCommits) {
             return Ok(());
         }
-        self.check_epoch(&caller.member_id, caller.generation)
+        self.check_owner(&caller.member_id, caller.generation, &commit.positions)
     }
 
     /// TxnOffsetCommit: without a member id anybody may; producers know of generations alone.
-    pub(in super::super) fn check_pending(&self, caller: &Caller) -> Result<(), GroupError> {
+    pub(in super::super) fn check_pending(&self, commit: &Commit) -> Result<(), GroupError> {
+        let caller = &commit.caller;
         if caller.generation < 0 && (caller.member_id.is_empty() || self.members.is_empty()) {
             return Ok(());
         }
-        self.check_epoch(&caller.member_id, caller.generation).map_err(|error| match error {
+        let checked = self.check_owner(&caller.member_id, caller.generation, &commit.positions);
+        checked.map_err(|error| match error {
             GroupError::StaleMemberEpoch => GroupError::IllegalGeneration,
             other => other,
         })
+    }
+
+    /// The member's present epoch; or an earlier one, in which it held all of these already (KIP-1251): a commit that was on
+    /// its way when the epoch moved counts. Refused as a whole, as Kafka does.
+    fn check_owner(
+        &self,
+        member_id: &str,
+        epoch: i32,
+        positions: &[(Key, CommitPosition)],
+    ) -> Result<(), GroupError> {
+        let member = self.members.get(member_id).ok_or(GroupError::UnknownMember)?;
+        let held = |key: Key| member.held_since(key).is_some_and(|since| since <= epoch);
+        let is_classic = member.subscription.classic.is_some();
+        if !is_classic && epoch < member.current.epoch && positions.iter().all(|(key, _)| held(*key)) {
+            return Ok(());
+        }
+        self.check_epoch(member_id, epoch)
     }
 
     fn check_epoch(&self, member_id: &str, epoch: i32) -> Result<(), GroupError> {

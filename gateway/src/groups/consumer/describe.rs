@@ -1,6 +1,6 @@
 //! ConsumerGroupDescribe.
 
-use super::super::ask::{Absent, State};
+use super::super::ask::Absent;
 use super::super::coordinator::Coordinator;
 use super::assignor;
 use super::image::{ConsumerState, Partitions};
@@ -62,7 +62,7 @@ pub(crate) struct NamedPartitions {
 impl Coordinator {
     /// One group.
     pub(in super::super) fn describe_consumers(&self, group: &str) -> Result<DescribedConsumers, Absent> {
-        let absent = if self.state(group) == State::Dead { Absent::NotFound } else { Absent::OtherType };
+        let absent = if self.is_known(group) { Absent::OtherType } else { Absent::NotFound };
         let image = self.consumers.groups.get(group).ok_or(absent)?;
         let members = image.members.iter().map(|(id, member)| DescribedConsumer {
             member_id: id.clone(),

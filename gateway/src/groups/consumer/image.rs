@@ -1,6 +1,7 @@
 //! What a group of the consumer protocol stores: the image and the records that change it.
 
 use super::super::record::{Blob, Record};
+use super::since::{Since, formed};
 use super::{JOIN_EPOCH, LEAVE_STATIC_EPOCH};
 use rangeway_core::replicated::Shared;
 use rangeway_core::types::TopicId;
@@ -45,6 +46,9 @@ pub(crate) struct ConsumerMember {
     pub(crate) target: Partitions,
     /// What it owns on the way there.
     pub(crate) current: Current,
+    /// Since when it holds that. It follows from the records; a snapshot has it beside the groups.
+    #[serde(skip)]
+    pub(crate) since: Since,
 }
 
 /// What a member says about itself.
@@ -224,7 +228,7 @@ impl Consumers {
         match record {
             Record::Consumer { group, fact } => {
                 if let ConsumerRecord::Formed(image) = fact {
-                    self.groups.insert(group.clone(), Shared::new(image.clone()));
+                    self.groups.insert(group.clone(), Shared::new(formed(image)));
                 } else if let Some(image) = self.groups.get_mut(group) {
                     apply(image.to_mut(), fact);
                 }
@@ -250,7 +254,7 @@ impl Consumers {
 
 fn apply(image: &mut ConsumerImage, fact: &ConsumerRecord) {
     match fact {
-        ConsumerRecord::Formed(formed) => *image = formed.clone(),
+        ConsumerRecord::Formed(new) => *image = formed(new),
         ConsumerRecord::Member(id, subscription) => {
             image.members.entry(id.clone()).or_default().subscription = subscription.clone();
         }
@@ -281,7 +285,7 @@ fn apply(image: &mut ConsumerImage, fact: &ConsumerRecord) {
         }
         ConsumerRecord::Current(id, current) => {
             if let Some(member) = image.members.get_mut(id) {
-                member.current = current.clone();
+                member.move_to(current);
             }
         }
     }

@@ -165,6 +165,7 @@ fn upgraded_member(
             assigned,
             ..Current::default()
         },
+        ..ConsumerMember::default()
     })
 }
 

@@ -29,9 +29,13 @@ mod heartbeat;
 pub(super) mod image;
 mod member;
 mod migrate;
+mod re2j;
+#[cfg(test)]
+mod re2j_test;
 mod reconcile;
 mod request;
 mod session;
+mod since;
 mod topics;
 
 pub(crate) use configs::{Change, ConfigError, ConfigKey, KEYS as CONFIG_KEYS};
@@ -41,6 +45,7 @@ pub(crate) use image::ConsumerState;
 pub(crate) use image::{Partitions, by_topic};
 pub(crate) use request::{Beat, BeatRefused, Beaten};
 pub(super) use session::{Session, sessions};
+pub(super) use since::ReadSince;
 
 /// Member epoch that asks to join.
 pub(crate) const JOIN_EPOCH: i32 = 0;

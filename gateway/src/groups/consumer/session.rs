@@ -77,7 +77,7 @@ impl Turn<'_> {
     pub(in super::super) fn expire_consumers(&mut self) {
         let now_ms = self.now.mono_ms;
         let live = self.live();
-        live.pending.retain(|_, due| *due > now_ms);
+        live.pending.lapse(now_ms);
         let over: Vec<(String, &'static str)> = {
             let sessions = live.consumers.iter();
             sessions.filter_map(|(id, session)| Some((id.clone(), session.why(now_ms)?))).collect()
