@@ -24,7 +24,6 @@ use crate::config::dynamic::DynamicConfigs;
 use crate::config::topic::TopicConfig;
 use crate::control::command::AlterAcls;
 use crate::control::state::OperationKind;
-use crate::drive::expr;
 use crate::error::{AppendError, ReadFailure, ReshardError, TopicError, TopicPartition};
 use crate::types::{NodeId, Offset, Partition, RangeId, Span, TopicId};
 use bytes::Bytes;
@@ -73,11 +72,6 @@ pub struct RangeView {
 }
 
 impl TopicView {
-    /// Copies that a record has when it is acknowledged: those of its drive, or those that its creator was promised.
-    pub fn copies(&self) -> usize {
-        expr::copies(&self.drive).max(usize::try_from(self.replication_factor).unwrap_or(1))
-    }
-
     /// Leader and leader epoch of a partition; `None` outside of the topic.
     pub fn leader(&self, partition: Partition) -> Option<(NodeId, i32)> {
         let at = self.ranges.partition_point(|r| r.span.last < partition);

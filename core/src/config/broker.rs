@@ -162,6 +162,13 @@ pub fn describe(id: i32, config: &NodeConfig, dynamic: &DynamicConfigs) -> Vec<B
             },
         });
     }
+    for (name, documentation) in dynamic::THROTTLES {
+        let (values, kind) = (changed(name, dynamic), dynamic::kind(name));
+        if let (Some(kind), false) = (kind, values.is_empty()) {
+            let (name, documentation) = ((*name).to_owned(), (*documentation).to_owned());
+            add(BrokerConfig { name, values, kind, read_only: false, documentation });
+        }
+    }
     for (name, kind, value, documentation) in FIXED {
         add(BrokerConfig {
             name: (*name).to_owned(),
@@ -225,7 +232,7 @@ mod tests {
         config.set("extent.bytes", "1MiB").unwrap();
         let dynamic = DynamicConfigs {
             all: set(&[("log.retention.ms", "1"), ("max.connections", "5")]),
-            node: set(&[("log.retention.ms", "2")]),
+            node: set(&[("log.retention.ms", "2"), ("leader.replication.throttled.rate", "1000")]),
         };
         let shown = describe(7, &config, &dynamic);
         let find = |name: &str| {
@@ -239,6 +246,8 @@ mod tests {
         assert_eq!(find("message.max.bytes"), ("1048588", Source::Default, false));
         assert_eq!(find("max.connections"), ("5", Source::All, false));
         assert_eq!(find("log.retention.ms"), ("2", Source::Node, false));
+        assert_eq!(find("leader.replication.throttled.rate"), ("1000", Source::Node, false));
+        assert!(shown.iter().all(|row| row.name != "follower.replication.throttled.rate"), "not set");
         let retention = shown.iter().find(|row| row.name == "log.retention.ms").unwrap();
         let values: Vec<_> =
             retention.values.iter().map(|(source, value)| (*source, value.as_str())).collect();

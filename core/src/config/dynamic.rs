@@ -10,8 +10,29 @@ use std::collections::BTreeMap;
 /// Name of the most connections at once.
 pub const CONNECTIONS_MAX: &str = "max.connections";
 
-/// Settings that are not the default of a topic's.
-const OWN: &[(&str, Kind)] = &[(CONNECTIONS_MAX, COUNT)];
+const THROTTLE: Kind = Kind::Long { min: 0, max: i64::MAX };
+
+/// Throttles that tools set around a reassignment, with what they are: shown only where they were set, as Kafka shows them.
+pub const THROTTLES: &[(&str, &str)] = &[
+    (
+        "follower.replication.throttled.rate",
+        "Bytes per second at which followers copy. Stored, without effect: no replica is copied from another, so it holds.",
+    ),
+    (
+        "leader.replication.throttled.rate",
+        "Bytes per second at which leaders are copied. Stored, without effect: no replica is copied from another, so it holds.",
+    ),
+    (
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "Bytes per second at which replicas are moved between log directories. Stored, without effect: none is moved that way, so it holds.",
+    ),
+];
+
+/// Type and bounds of a setting that is not the default of a topic's.
+fn own(name: &str) -> Option<Kind> {
+    let throttle = THROTTLES.iter().any(|(throttle, _)| *throttle == name);
+    (name == CONNECTIONS_MAX).then_some(COUNT).or(throttle.then_some(THROTTLE))
+}
 
 /// For which nodes a value was set.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -68,13 +89,12 @@ pub fn topic_key(name: &str) -> Option<&'static TopicKey> {
 
 /// Whether a node's setting is one that can be changed while it runs.
 pub fn is_dynamic(name: &str) -> bool {
-    topic_key(name).is_some() || OWN.iter().any(|(own, _)| *own == name)
+    topic_key(name).is_some() || own(name).is_some()
 }
 
 /// Type and bounds of a setting that can be changed.
 pub fn kind(name: &str) -> Option<Kind> {
-    let own = OWN.iter().find(|(own, _)| *own == name).map(|(_, kind)| *kind);
-    topic_key(name).map(|key| key.kind).or(own)
+    topic_key(name).map(|key| key.kind).or_else(|| own(name))
 }
 
 /// Whether a setting that can be changed can hold `value`.
@@ -92,9 +112,10 @@ pub fn check(name: &str, value: &str) -> Result<(), ConfigError> {
     match kind(name) {
         Some(kind) => kind.check(value).map_err(|why| invalid(name, value, why)),
         None => {
-            let names =
-                TOPIC_KEYS.iter().filter_map(|key| key.synonym).chain(OWN.iter().map(|(own, _)| *own));
-            let nearest = nearest(name, names).map(str::to_owned);
+            let throttles = THROTTLES.iter().map(|(name, _)| *name);
+            let own = throttles.chain([CONNECTIONS_MAX]);
+            let nearest =
+                nearest(name, TOPIC_KEYS.iter().filter_map(|key| key.synonym).chain(own)).map(str::to_owned);
             Err(ConfigError::Unknown { what: "dynamic broker", name: name.to_owned(), nearest })
         }
     }
@@ -145,6 +166,12 @@ mod tests {
             "Invalid value x for configuration log.retention.ms: Not a number of type LONG"
         );
         assert!(error("max.connections", "0").ends_with("Value must be at least 1"));
+        for (throttle, _) in THROTTLES {
+            assert_eq!((check(throttle, "0"), is_dynamic(throttle)), (Ok(()), true));
+            check(throttle, &i64::MAX.to_string()).unwrap();
+            assert!(error(throttle, "-1").ends_with("Value must be at least 0"), "{throttle}");
+            assert!(error(throttle, "1.5").ends_with("Not a number of type LONG"), "{throttle}");
+        }
         assert!(
             error("log.cleanup.policy", "x")
                 .starts_with("Invalid value x for configuration log.cleanup.policy")

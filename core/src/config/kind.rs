@@ -87,10 +87,17 @@ impl Kind {
         }
     }
 
-    /// A value that was taken, as it is shown: of a list of words each once, as Kafka shows it (KIP-1161).
+    /// A value that was taken, as it is shown: a number or a word as it was understood, and of a list of words each once, as
+    /// Kafka shows them (KIP-1161).
     pub fn shown(self, value: &str) -> String {
-        if !matches!(self, Kind::List([_, ..])) {
-            return value.to_owned();
+        match self {
+            Kind::Int { .. } | Kind::Long { .. } | Kind::Bytes { .. } | Kind::Millis { .. } => {
+                return value.trim().parse().map_or_else(|_| value.to_owned(), |n: i64| n.to_string());
+            }
+            Kind::Bool => return value.trim().to_ascii_lowercase(),
+            Kind::Choice(_) => return value.trim().to_owned(),
+            Kind::Double { .. } | Kind::List([]) | Kind::Text | Kind::Drive => return value.to_owned(),
+            Kind::List([_, ..]) => {}
         }
         let mut once: Vec<&str> = Vec::new();
         for item in items(value) {
@@ -199,6 +206,11 @@ mod tests {
             assert_eq!((list.check(value), list.shown(value)), (Ok(()), shown.to_owned()), "{value}");
         }
         assert_eq!(Kind::Text.shown("a, a"), "a, a");
+        for value in ["5", " 5 ", "+5", "05"] {
+            assert_eq!(MILLIS.shown(value), "5", "{value}");
+        }
+        assert_eq!(Kind::Choice(&["gzip"]).shown(" gzip "), "gzip");
+        assert_eq!((Kind::Bool.shown("TRUE"), Kind::Bool.shown(" False ")), ("true".into(), "false".into()));
     }
 
     #[test]

@@ -77,9 +77,6 @@ impl TopicKey {
     /// Refuses what Kafka knows and this program would silently not do.
     fn check_built(&self, value: &str) -> Result<(), String> {
         match self.name {
-            "cleanup.policy" if items(value).is_empty() => {
-                Err("An empty policy is not possible; possible are: compact, delete".to_owned())
-            }
             "follower.replication.throttled.replicas" | "leader.replication.throttled.replicas"
                 if !names_replicas(value) =>
             {
@@ -173,7 +170,7 @@ const TIMESTAMP_TYPES: &[&str] = &["CreateTime", "LogAppendTime"];
 #[rustfmt::skip]
 pub static TOPIC_KEYS: &[TopicKey] = &[
     key("cleanup.policy", "log.cleanup.policy", Kind::List(POLICIES), Default::Fixed("delete"), Effect::Used,
-        "What becomes of old records: delete removes them by retention.ms and retention.bytes; compact keeps the newest record of each key, in closed segments; both may be given."),
+        "What becomes of old records: delete removes them by retention.ms and retention.bytes; compact keeps the newest record of each key, in closed segments; both may be given, or none: then every record stays."),
     key("compression.gzip.level", "compression.gzip.level", Kind::Int { min: -1, max: 9 }, Default::Fixed("-1"), Effect::Used,
         "Level of gzip where batches are compressed anew (compression.type); -1: the codec's own default."),
     key("compression.lz4.level", "compression.lz4.level", Kind::Int { min: 1, max: 17 }, Default::Fixed("9"), Effect::Used,
@@ -216,7 +213,7 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
     key("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", millis(0), Default::Fixed("0"), Effect::Used,
         "A segment is not compacted while its newest record is younger than this."),
     key("min.insync.replicas", "min.insync.replicas", Kind::Int { min: 1, max: i32::MAX }, Default::Fixed("1"), Effect::Used,
-        "Copies that must have a record before it is acknowledged to a producer that asks for all (acks=all). It raises the write quorum where the replication factor puts copies on several disks, of segments opened from here on; above the replication factor, and the copies of rangeway.drive, such producers are refused."),
+        "Copies that must have a record before it is acknowledged to a producer that asks for all (acks=all). It raises the write quorum where the replication factor puts copies on several disks, of segments opened from here on; above the replication factor it counts as that."),
     key("preallocate", "log.preallocate", Kind::Bool, Default::Fixed("false"),
         stored("journal files are always preallocated"),
         "Whether files are preallocated."),
@@ -569,7 +566,6 @@ mod tests {
 
     #[test]
     fn what_would_silently_not_be_done_is_refused() {
-        assert!(refused("cleanup.policy", "").contains("possible are: compact, delete"));
         assert!(refused("compression.type", "zip").contains("String must be one of"));
         assert!(refused("compression.gzip.level", "0").contains("1 to 9"));
         assert!(refused("remote.storage.enable", "true").contains("not available"));
@@ -650,6 +646,7 @@ mod tests {
         assert_eq!(of(&[]).cleanup, Cleanup { delete: true, compact: false });
         assert_eq!(policy("compact"), Cleanup { delete: false, compact: true });
         assert_eq!(policy("delete, compact"), Cleanup { delete: true, compact: true });
+        assert_eq!(policy(""), Cleanup { delete: false, compact: false }, "everything stays");
         let lag = [
             ("min.cleanable.dirty.ratio", "0.25"),
             ("max.compaction.lag.ms", "9"),

@@ -33,8 +33,6 @@ use rangeway_core::error::AppendError;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// As many copies as the topic wants (`acks=all`).
-const ALL: i16 = -1;
 /// The least time given to durability: clients that ask for none still want their records stored.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 /// The most.
@@ -68,7 +66,7 @@ pub async fn handle(context: Context, decoded: Decoded) -> Result<Answer, Close>
         let data = request.topic_data.into_iter();
         let checked = data.map(|data| match &refused {
             Some(why) => refuse_topic(data, why),
-            None => check_topic(&context, &catalog, data, acks, now_ms),
+            None => check_topic(&context, &catalog, data, now_ms),
         });
         checked.collect::<Vec<_>>()
     };
@@ -214,13 +212,7 @@ fn not_admitted(error: TxnError, version: i16) -> Refused {
 }
 
 /// Checks the batches of a topic; those that pass are to be appended.
-fn check_topic(
-    context: &Context,
-    catalog: &Catalog,
-    data: TopicProduceData,
-    acks: i16,
-    now_ms: i64,
-) -> Topic {
+fn check_topic(context: &Context, catalog: &Catalog, data: TopicProduceData, now_ms: i64) -> Topic {
     let by_id = context.version >= 13;
     let view = view_of(context, catalog, &data);
     let unknown = if by_id { ResponseError::UnknownTopicId } else { ResponseError::UnknownTopicOrPartition };
@@ -240,12 +232,6 @@ fn check_topic(
     }
     if let Err((code, why)) = vpartition::check_stored(&view, "append to") {
         return refuse_topic(data, &refused(code, why));
-    }
-    let wanted = usize::try_from(view.config.min_insync_replicas).unwrap_or(1);
-    if acks == ALL && view.copies() < wanted {
-        let why =
-            format!("'{}' wants {wanted} copies (min.insync.replicas) and has {}", view.name, view.copies());
-        return refuse_topic(data, &refused(ResponseError::NotEnoughReplicas, why));
     }
     let rules = Rules::of(&view);
     let mut batches = Vec::with_capacity(data.partition_data.len());

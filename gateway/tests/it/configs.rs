@@ -23,6 +23,7 @@ const LOGGER: i8 = 8;
 const SET: i8 = 0;
 const DELETE: i8 = 1;
 const APPEND: i8 = 2;
+const SUBTRACT: i8 = 3;
 
 fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
@@ -116,20 +117,76 @@ fn clients_that_do_not_know_zstd_are_told_so() {
 }
 
 #[test]
-fn producers_that_want_all_copies_are_refused_where_there_are_too_few() {
+fn more_copies_in_sync_than_replicas_are_not_asked_for() {
     run(async {
-        let mut c = Client::new().await;
+        let (_broker, mut c) = own_broker().await;
         let t = c.topic(1, &[("min.insync.replicas", "2")]).await;
-        for (acks, code) in [(-1, 19), (1, 0)] {
+        for acks in [-1, 1] {
             let request = produce_request(&t, acks, &[(0, Some(Batch::of(1).bytes()))]);
             let response = c.call(9, request).await;
-            assert_eq!(response.responses[0].partition_responses[0].error_code, code, "acks {acks}");
+            assert_eq!(response.responses[0].partition_responses[0].error_code, 0, "acks {acks}");
         }
-        assert_eq!(alter(&mut c, (TOPIC, &t.name), "min.insync.replicas", SET, Some("1")).await.0, 0);
-        assert_eq!(c.produce(&t, Batch::of(1).bytes()).await.base_offset, 1);
+        assert_eq!(shown(&mut c, (TOPIC, &t.name), "min.insync.replicas").await.0, "2");
+        let plain = c.topic(1, &[]).await;
+        assert_eq!(alter(&mut c, (BROKER, ""), "min.insync.replicas", SET, Some("3")).await.0, 0);
+        assert_eq!(c.produce(&plain, Batch::of(1).bytes()).await.error_code, 0);
         let drive = [("min.insync.replicas", "2"), ("rangeway.drive", "quorum(write=2, memory, memory)")];
         let t = c.topic(1, &drive).await;
-        assert_eq!(c.produce(&t, Batch::of(1).bytes()).await.error_code, 0, "its drive has two copies");
+        assert_eq!(c.produce(&t, Batch::of(1).bytes()).await.error_code, 0);
+    });
+}
+
+#[test]
+fn a_topic_may_have_no_policy_and_then_keeps_everything() {
+    run(async {
+        let (broker, mut c) = own_broker().await;
+        let t = c.topic(1, &[("cleanup.policy", ""), ("retention.ms", "1")]).await;
+        let topic = (TOPIC, t.name.as_str());
+        assert_eq!(shown(&mut c, topic, "cleanup.policy").await.0, "");
+        let keyless = Batch { key: false, ..Batch::of(1) };
+        assert_eq!(c.produce(&t, keyless.bytes()).await.error_code, 0, "nor is it compacted");
+        let cleanup = |name: &str| broker.shared.api.catalog().by_name[name].config.cleanup;
+        assert!(!cleanup(&t.name).delete && !cleanup(&t.name).compact);
+        assert_eq!(alter(&mut c, topic, "cleanup.policy", APPEND, Some("delete")).await.0, 0);
+        assert!(cleanup(&t.name).delete);
+        assert_eq!(alter(&mut c, topic, "cleanup.policy", SUBTRACT, Some("delete")).await.0, 0);
+        assert!(!cleanup(&t.name).delete);
+        assert_eq!(shown(&mut c, topic, "cleanup.policy").await.0, "");
+        assert_eq!(alter(&mut c, (BROKER, ""), "log.cleanup.policy", SET, Some("")).await.0, 0);
+    });
+}
+
+#[test]
+fn a_throttle_is_set_shown_and_taken_back() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let this = (BROKER, "7");
+        for key in [
+            "leader.replication.throttled.rate",
+            "follower.replication.throttled.rate",
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+        ] {
+            assert_eq!(alter(&mut c, this, key, SET, Some("1000")).await, (0, String::new()), "{key}");
+            assert_eq!(shown(&mut c, this, key).await, ("1000".to_owned(), 2, vec![2]), "{key}");
+            for bad in ["-1", "x"] {
+                assert_eq!(alter(&mut c, this, key, SET, Some(bad)).await.0, 42, "{key}={bad}");
+            }
+            assert_eq!(alter(&mut c, this, key, DELETE, None).await.0, 0, "{key}");
+        }
+    });
+}
+
+#[test]
+fn values_are_shown_as_they_were_understood() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[("compression.type", " gzip ")]).await;
+        let topic = (TOPIC, t.name.as_str());
+        for (key, value, want) in [("flush.ms", " +5 ", "5"), ("preallocate", "TRUE", "true")] {
+            assert_eq!(alter(&mut c, topic, key, SET, Some(value)).await.0, 0, "{key}");
+            assert_eq!(shown(&mut c, topic, key).await.0, want, "{key}");
+        }
+        assert_eq!(shown(&mut c, topic, "compression.type").await.0, "gzip");
     });
 }
 
