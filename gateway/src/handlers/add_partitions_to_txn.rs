@@ -6,8 +6,10 @@
 
 use super::words::{TOPIC_DENIED, TRANSACTION_DENIED, UNKNOWN_TOPIC, client_topic};
 use super::{Context, Operation, Resource};
+use crate::offsets_view;
 use crate::protocol::dispatch::Close;
 use crate::transactions::{Add, Place, Producer, Rules, TxnError};
+use crate::vpartition;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_request::{
     AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
@@ -88,8 +90,8 @@ fn places(
         let view = client_topic(catalog, &topic.name);
         let allowed = may_write(&topic.name);
         found.extend(topic.partitions.iter().map(|partition| match view {
-            _ if !allowed => Err(TOPIC_DENIED),
-            Some(view) if view.derived_from.is_some() => Err(ResponseError::InvalidTopicException.code()),
+            // Kafka's code for an internal topic too.
+            _ if !allowed || is_internal(&topic.name) => Err(TOPIC_DENIED),
             Some(view) if (0..view.partitions).contains(partition) => Ok((view.id, *partition)),
             _ => Err(UNKNOWN_TOPIC),
         }));
@@ -99,6 +101,12 @@ fn places(
     }
     let not_attempted = ResponseError::OperationNotAttempted.code();
     Err(found.into_iter().map(|one| one.map_or_else(|code| code, |_| not_attempted)).collect())
+}
+
+/// Whether clients may not write to a topic of that name, be it there or not.
+fn is_internal(name: &str) -> bool {
+    let kafkas = matches!(name, offsets_view::NAME | "__transaction_state" | "__share_group_state");
+    kafkas || vpartition::is_own_name(name)
 }
 
 fn code(error: TxnError, version: i16) -> i16 {
@@ -175,6 +183,15 @@ mod tests {
         let found = places(&catalog(&[("t", 2), ("u", 1)]), &topics(), |_| true);
         assert_eq!(found, Ok(vec![(topic_id("t"), 0), (topic_id("t"), 1), (topic_id("u"), 0)]));
         assert_eq!(places(&catalog(&[("t", 1)]), &topics(), |_| true), Err(vec![55, 3, 3]));
+        for internal in ["__consumer_offsets", "__transaction_state"] {
+            let topic = AddPartitionsToTxnTopic::default()
+                .with_name(TopicName(wire(internal)))
+                .with_partitions(vec![0]);
+            for there in [&[(internal, 1)][..], &[]] {
+                let found = places(&catalog(there), std::slice::from_ref(&topic), |_| true);
+                assert_eq!(found, Err(vec![29]), "{internal}");
+            }
+        }
         assert_eq!(places(&catalog(&[("t", 2), ("u", 1)]), &topics(), |t| t != "u"), Err(vec![55, 55, 29]));
     }
 }

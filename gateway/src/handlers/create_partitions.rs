@@ -3,7 +3,7 @@
 //! v2: flexible. Keys of a grown topic go to other partitions than before, as with any Kafka.
 
 use super::configs::{Refused, text};
-use super::create_topics::replicas;
+use super::create_topics::{PARTITIONS_A_REQUEST, replicas};
 use super::{Context, Operation, Resource};
 use crate::protocol::dispatch::Close;
 use crate::protocol::errors;
@@ -23,6 +23,15 @@ pub async fn handle(
     for topic in &request.topics {
         *times.entry(&topic.name).or_default() += 1;
     }
+    let too_many = {
+        let catalog = context.api.catalog();
+        let once = request.topics.iter().filter(|topic| times.get(&topic.name) == Some(&1));
+        let added = once.filter_map(|topic| {
+            let now = vpartition::by_name(&catalog, &topic.name)?.partitions;
+            Some((i64::from(topic.count) - i64::from(now)).max(0))
+        });
+        added.fold(0, i64::saturating_add) > PARTITIONS_A_REQUEST
+    };
     let mut results = Vec::new();
     let mut answered = HashSet::new();
     for topic in &request.topics {
@@ -31,6 +40,9 @@ pub async fn handle(
         }
         let outcome = if times.get(&topic.name).is_some_and(|n| *n > 1) {
             Err((ResponseError::InvalidRequest, "Duplicate topic name.".to_owned()))
+        } else if too_many {
+            let why = "Excessively large number of additional partitions per request.";
+            Err((ResponseError::PolicyViolation, why.to_owned()))
         } else {
             grow(&context, topic, request.validate_only).await
         };

@@ -22,12 +22,18 @@ use rangeway_core::config::topic;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+/// Partitions that one request makes at most, as in Kafka.
+pub(super) const PARTITIONS_A_REQUEST: i64 = 10_000;
+
 /// Makes topics, one after the other.
 pub async fn handle(context: Context, request: CreateTopicsRequest) -> Result<CreateTopicsResponse, Close> {
     let mut times: HashMap<&TopicName, usize> = HashMap::new();
     for topic in &request.topics {
         *times.entry(&topic.name).or_default() += 1;
     }
+    let default = context.shared.settings.node.num_partitions;
+    let once = request.topics.iter().filter(|topic| times.get(&topic.name) == Some(&1));
+    let too_many = asked_for(once, default) > PARTITIONS_A_REQUEST;
     let mut rows = Vec::new();
     let mut answered = HashSet::new();
     for topic in &request.topics {
@@ -36,6 +42,9 @@ pub async fn handle(context: Context, request: CreateTopicsRequest) -> Result<Cr
         }
         let outcome = if times.get(&topic.name).is_some_and(|n| *n > 1) {
             Err((ResponseError::InvalidRequest, "Duplicate topic name.".to_owned()))
+        } else if too_many {
+            let why = "Excessively large number of partitions per request.";
+            Err((ResponseError::PolicyViolation, why.to_owned()))
         } else {
             create(&context, topic, request.validate_only).await
         };
@@ -93,6 +102,16 @@ fn configs(wanted: &CreatableTopic) -> Result<BTreeMap<String, String>, Refused>
     }
     topic::check(&configs).map_err(|e| refused(e.to_string()))?;
     Ok(configs)
+}
+
+/// Partitions that topics ask for, all together.
+fn asked_for<'a>(topics: impl Iterator<Item = &'a CreatableTopic>, default: i32) -> i64 {
+    let each = topics.map(|topic| match (topic.assignments.len(), topic.num_partitions) {
+        (0, -1) => i64::from(default),
+        (0, count) => i64::from(count.max(0)),
+        (assigned, _) => i64::try_from(assigned).unwrap_or(i64::MAX),
+    });
+    each.fold(0, i64::saturating_add)
 }
 
 /// Partition count and replication factor, `None` for the node's default.
@@ -220,6 +239,15 @@ mod tests {
         assert_eq!(shaped(&topic(1, 0, &[])), Err(38));
         assert_eq!(shaped(&topic(1, -2, &[])), Err(38));
         assert_eq!(shaped(&topic(0, 0, &[])), Err(38), "replicas are looked at first");
+    }
+
+    #[test]
+    fn what_a_request_asks_for_is_counted_over_its_topics() {
+        let asked = |topics: &[CreatableTopic]| asked_for(topics.iter(), 16);
+        let assigned = topic(-1, -1, &[(0, &[1]), (1, &[1])]);
+        assert_eq!(asked(&[topic(5000, 1, &[]), topic(-1, 1, &[]), topic(0, 1, &[]), assigned]), 5018);
+        assert_eq!(asked(&[topic(i32::MAX, 1, &[]), topic(i32::MAX, 1, &[])]), 2 * i64::from(i32::MAX));
+        assert_eq!(asked(&[topic(-7, 1, &[])]), 0);
     }
 
     #[test]

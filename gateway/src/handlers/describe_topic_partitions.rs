@@ -23,6 +23,14 @@ pub async fn handle(
     context: Context,
     request: DescribeTopicPartitionsRequest,
 ) -> Result<DescribeTopicPartitionsResponse, Close> {
+    if is_beside(&request) {
+        let refused = request.topics.into_iter().map(|topic| {
+            DescribeTopicPartitionsResponseTopic::default()
+                .with_error_code(ResponseError::InvalidRequest.code())
+                .with_name(Some(topic.name))
+        });
+        return Ok(DescribeTopicPartitionsResponse::default().with_topics(refused.collect()));
+    }
     let catalog = context.api.catalog();
     let mut names: BTreeSet<String> = if request.topics.is_empty() {
         let visible = catalog.by_name.values().filter(|t| !t.internal);
@@ -34,7 +42,7 @@ pub async fn handle(
         request.topics.iter().map(|t| t.name.to_string()).collect()
     };
     let (first, skip) = match &request.cursor {
-        Some(cursor) => (cursor.topic_name.to_string(), cursor.partition_index.max(0)),
+        Some(cursor) => (cursor.topic_name.to_string(), cursor.partition_index),
         None => (String::new(), 0),
     };
     names = names.split_off(&first);
@@ -80,6 +88,14 @@ pub async fn handle(
         }
     }
     Ok(response)
+}
+
+/// Whether a cursor is at no partition, or in no topic that is asked for; one past a topic's last is at its end.
+fn is_beside(request: &DescribeTopicPartitionsRequest) -> bool {
+    let Some(cursor) = &request.cursor else { return false };
+    let topics = &request.topics;
+    let asked = topics.is_empty() || topics.iter().any(|topic| topic.name == cursor.topic_name);
+    cursor.partition_index < 0 || !asked
 }
 
 fn topic_name(name: &str) -> TopicName {

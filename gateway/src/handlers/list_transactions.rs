@@ -37,6 +37,7 @@ pub async fn handle(
 
 /// What is asked for; all of it has to be met.
 struct Filter {
+    /// Any where it is empty; a word that is no state's lets none through.
     states: Vec<StrBytes>,
     producer_ids: Vec<ProducerId>,
     /// Began at or before, wall clock ms: what never began did.
@@ -50,7 +51,7 @@ impl Filter {
         let whole =
             |pattern| RegexBuilder::new(&format!("^(?:{pattern})$")).size_limit(EXPRESSION_BYTES_MAX).build();
         Ok(Filter {
-            states: request.state_filters.iter().filter(|name| is_state(name)).cloned().collect(),
+            states: request.state_filters.clone(),
             producer_ids: request.producer_id_filters.clone(),
             began_before: (request.duration_filter >= 0)
                 .then(|| now_ms.saturating_sub(request.duration_filter)),
@@ -119,6 +120,8 @@ mod tests {
             assert_eq!(shown(&request(sent.clone(), version, 0)), ["a", "bb", "abc"]);
             sent.state_filters = vec![wire("Ongoing"), wire("nonsense")];
             assert_eq!(shown(&request(sent.clone(), version, 0)), ["a"]);
+            sent.state_filters = vec![wire("nonsense")];
+            assert_eq!(shown(&request(sent.clone(), version, 0)), [""; 0], "none is in that state");
             sent.state_filters.clear();
             sent.producer_id_filters = vec![ProducerId(2)];
             assert_eq!(shown(&request(sent.clone(), version, 0)), ["bb"]);

@@ -61,6 +61,10 @@ async fn end(
             let offsets = offsets_view::bounds(&context.shared.groups, at).await?;
             Ok((asked.leader_epoch, offsets.high_watermark))
         }
+        Some((at, _)) if asked.leader_epoch < -1 => {
+            let offsets = offsets_view::bounds(&context.shared.groups, at).await?;
+            Ok((asked.leader_epoch, offsets.log_start))
+        }
         Some(_) => Ok((-1, -1)),
         None => vpartition::end_of_epoch(&context.api, at, asked.leader_epoch).map_err(|e| errors::read(&e)),
     }

@@ -79,7 +79,8 @@ pub fn led_here(
     if leader != node {
         return Err(ResponseError::NotLeaderOrFollower);
     }
-    if believed >= 0 && believed < epoch {
+    // Only -1 stands for none.
+    if believed != -1 && believed < epoch {
         return Err(ResponseError::FencedLeaderEpoch);
     }
     if believed > epoch {
@@ -116,8 +117,12 @@ pub fn end_of_epoch(api: &Api, at: TopicPartition, epoch: i32) -> Result<(i32, O
     if !whole && epoch >= offsets.leader_epoch {
         return api.offsets(at).map(|_| (-1, -1)); // the error that says why nothing is known of it
     }
-    if epoch < 0 || epoch > offsets.leader_epoch {
-        return Ok((-1, -1));
+    match epoch {
+        -1 => return Ok((-1, -1)),
+        // Below all that there are: it ends where the first of them begins.
+        i32::MIN..0 => return Ok((epoch, offsets.log_start)),
+        _ if epoch > offsets.leader_epoch => return Ok((-1, -1)),
+        _ => {}
     }
     Ok(api.end_of_epoch(at, epoch)?.unwrap_or((epoch, offsets.log_start)))
 }

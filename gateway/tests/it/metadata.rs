@@ -144,6 +144,13 @@ fn partitions_are_described_in_pages() {
         let cursor = Cursor::default().with_topic_name(name.clone()).with_partition_index(2);
         let second = c.call(0, request(Some(cursor))).await;
         assert_eq!((rows(&second), second.next_cursor), (vec![2], None));
+        let at = |name: &str, partition| {
+            Some(Cursor::default().with_topic_name(topic_name(name)).with_partition_index(partition))
+        };
+        for (cursor, code) in [(at(&t.name, 5), 0), (at(&t.name, -1), 42), (at("a", 0), 42)] {
+            let answer = c.call(0, request(cursor.clone())).await;
+            assert_eq!((answer.topics[0].error_code, rows(&answer)), (code, vec![]), "{cursor:?}");
+        }
         let unknown = TopicRequest::default()
             .with_name(kafka_protocol::messages::TopicName(StrBytes::from_static_str("none")));
         let request = DescribeTopicPartitionsRequest::default()
@@ -163,4 +170,55 @@ async fn one_request_makes_so_many_topics_and_no_more() {
     assert_eq!((codes[..100].to_vec(), codes[100..].to_vec()), (vec![0; 100], vec![3; 30]));
     let codes: Vec<i16> = c.metadata(3, &names).await.topics.iter().map(|row| row.error_code).collect();
     assert_eq!(codes, [0; 130]);
+}
+
+#[test]
+fn a_request_asks_for_so_many_partitions_and_no_more() {
+    use kafka_protocol::messages as m;
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        let topic = |n: usize, partitions| {
+            m::create_topics_request::CreatableTopic::default()
+                .with_name(topic_name(&format!("many-{n}")))
+                .with_num_partitions(partitions)
+                .with_replication_factor(1)
+        };
+        for (counts, code) in [(vec![10_001], 44), (vec![5000, 5000, 1], 44), (vec![5000, 5000], 0)] {
+            let topics = counts.iter().enumerate().map(|(n, count)| topic(n, *count)).collect();
+            let request = m::CreateTopicsRequest::default().with_validate_only(true).with_topics(topics);
+            let rows = c.call(7, request).await.topics;
+            assert!(rows.iter().all(|row| row.error_code == code), "{counts:?}: {rows:?}");
+        }
+        for (count, code) in [(10_002, 44), (10_001, 0)] {
+            let topic = m::create_partitions_request::CreatePartitionsTopic::default()
+                .with_name(topic_name(&t.name))
+                .with_count(count)
+                .with_assignments(None);
+            let request =
+                m::CreatePartitionsRequest::default().with_validate_only(true).with_topics(vec![topic]);
+            assert_eq!(c.call(3, request).await.results[0].error_code, code, "{count}");
+        }
+    });
+}
+
+#[test]
+fn a_topic_that_is_named_twice_is_not_deleted() {
+    use kafka_protocol::messages as m;
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        let id = || m::delete_topics_request::DeleteTopicState::default().with_name(None).with_topic_id(t.id);
+        let name =
+            || m::delete_topics_request::DeleteTopicState::default().with_name(Some(topic_name(&t.name)));
+        for twice in [vec![name(), name()], vec![id(), id()], vec![id(), name()], vec![name(), id()]] {
+            let request =
+                m::DeleteTopicsRequest::default().with_topics(twice.clone()).with_timeout_ms(10_000);
+            let codes: Vec<i16> =
+                c.call(6, request).await.responses.iter().map(|row| row.error_code).collect();
+            assert_eq!(codes, [42], "{twice:?}");
+        }
+        let request = m::DeleteTopicsRequest::default().with_topics(vec![id()]).with_timeout_ms(10_000);
+        assert_eq!(c.call(6, request).await.responses[0].error_code, 0);
+    });
 }

@@ -123,6 +123,8 @@ fn the_end_of_an_epoch_is_the_log_end_for_the_present_one() {
         assert_eq!(end(&mut c, &t, -1, epoch).await, (0, epoch, 6));
         assert_eq!(end(&mut c, &t, epoch, epoch + 5).await, (0, -1, -1), "not known");
         assert_eq!(end(&mut c, &t, -1, -1).await, (0, -1, -1));
+        assert_eq!(end(&mut c, &t, -1, -5).await, (0, -5, 0), "below all: where the first begins");
+        assert_eq!(end(&mut c, &t, -2, epoch).await, (74, -1, -1), "only -1 is none");
         assert_eq!(end(&mut c, &t, epoch + 5, epoch).await, (75, -1, -1));
         let unknown = Topic { name: "none".to_owned(), ..t };
         assert_eq!(end(&mut c, &unknown, -1, 0).await, (3, -1, -1));
