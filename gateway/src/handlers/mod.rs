@@ -54,6 +54,7 @@ mod places;
 pub mod produce;
 #[cfg(test)]
 mod round_trip;
+pub mod sasl;
 pub mod sync_group;
 pub mod txn_offset_commit;
 pub mod update_features;

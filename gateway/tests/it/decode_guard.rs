@@ -81,7 +81,8 @@ fn dispatch<W: With>(key: i16, work: W) -> W::Out {
         DescribeProducersRequest DescribeAclsRequest CreateAclsRequest DeleteAclsRequest
         AlterReplicaLogDirsRequest CreateDelegationTokenRequest RenewDelegationTokenRequest ExpireDelegationTokenRequest DescribeDelegationTokenRequest DescribeClientQuotasRequest AlterClientQuotasRequest DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest DescribeQuorumRequest UpdateFeaturesRequest
         AddPartitionsToTxnRequest AddOffsetsToTxnRequest EndTxnRequest WriteTxnMarkersRequest
-        TxnOffsetCommitRequest DescribeTransactionsRequest ListTransactionsRequest)
+        TxnOffsetCommitRequest DescribeTransactionsRequest ListTransactionsRequest
+        SaslHandshakeRequest SaslAuthenticateRequest)
 }
 
 struct Decode<'a>(&'a Bytes, i16, bool);

@@ -172,6 +172,17 @@ proofs! {
         let response = c.call(version, m::DeleteAclsRequest::default().with_filters(vec![filter])).await;
         assert_eq!(response.filter_results[0].error_code, 54);
     }
+    no_handshake_is_made: SaslHandshakeRequest 0..=1, |c, version| {
+        let request = m::SaslHandshakeRequest::default().with_mechanism(text("PLAIN"));
+        let response = c.call(version, request).await;
+        assert_eq!((response.error_code, response.mechanisms.len()), (34, 0));
+    }
+    nobody_is_authenticated: SaslAuthenticateRequest 0..=2, |c, version| {
+        let request = m::SaslAuthenticateRequest::default().with_auth_bytes(bytes::Bytes::from_static(b"\0u\0p"));
+        let response = c.call(version, request).await;
+        assert_eq!((response.error_code, response.auth_bytes.len()), (34, 0));
+        assert!(response.error_message.is_some());
+    }
     no_token_is_given_out: CreateDelegationTokenRequest 1..=3, |c, version| {
         let response = c.call(version, m::CreateDelegationTokenRequest::default()).await;
         assert_eq!((response.error_code, response.principal_name.as_str()), (64, "ANONYMOUS"));
