@@ -1,12 +1,15 @@
 //! ListOffsets and OffsetForLeaderEpoch.
 
-use crate::support::{Batch, Client, Topic, batches, end_transaction, in_transaction, run, topic_name};
+use crate::support::{
+    Batch, Client, Topic, batches, end_transaction, in_transaction, now_ms, run, topic_name,
+};
 use bytes::Bytes;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 use kafka_protocol::messages::{ListOffsetsRequest, OffsetForLeaderEpochRequest};
+use rangeway_core::api::batch::BatchHead;
 
 async fn list(c: &mut Client, version: i16, t: &Topic, timestamp: i64) -> (i16, i64, i64) {
     list_as(c, version, t, timestamp, 0).await
@@ -50,6 +53,27 @@ fn special_timestamps_of_a_log_of_six_records() {
         for (timestamp, version) in [(-3, 6), (-4, 7), (-5, 8)] {
             assert_eq!(list(&mut c, version, &t, timestamp).await.0, 35, "{timestamp} in version {version}");
         }
+    });
+}
+
+#[test]
+fn times_are_the_records_own_whatever_the_heads_of_batches_say() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        let claims =
+            [(vec![1000, 1100], 5), (vec![2000, 2100], now_ms() + 3_000_000), (vec![3000, 3100], -1)];
+        for (times, claimed) in claims {
+            let records =
+                Batch::at(times).with(|bytes| bytes[35..43].copy_from_slice(&i64::to_be_bytes(claimed)));
+            assert_eq!(c.produce(&t, records).await.error_code, 0);
+        }
+        let cases = [(-3, (0, 3100, 5)), (1001, (0, 1100, 1)), (2101, (0, 3000, 4)), (3101, (0, -1, -1))];
+        for (timestamp, want) in cases {
+            assert_eq!(list(&mut c, 9, &t, timestamp).await, want, "timestamp {timestamp}");
+        }
+        let stored = c.fetch(&t, 0).await.records.unwrap();
+        assert_eq!(BatchHead::parse(&stored).unwrap().max_timestamp, 1100);
     });
 }
 
