@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-/// Most repetitions that may be asked for, those within others multiplied.
+/// Most repetitions that may be asked for at once. What those within others amount to is bounded by the compiler's memory.
 const REPEAT_MAX: u32 = 1_000;
 
 /// General categories of Unicode that RE2J knows by name.
@@ -37,20 +37,6 @@ struct Reader {
     out: String,
 }
 
-/// How often what is repeated is copied: of the last item, and the most of any in its group.
-#[derive(Copy, Clone, Default)]
-struct Weight {
-    last: u32,
-    most: u32,
-}
-
-impl Weight {
-    fn item(&mut self, weight: u32) {
-        self.last = weight;
-        self.most = self.most.max(weight);
-    }
-}
-
 impl Reader {
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
@@ -78,64 +64,38 @@ impl Reader {
 
     fn pattern(&mut self) -> Result<(), String> {
         let mut names = BTreeSet::new();
-        let mut outer: Vec<Weight> = Vec::new();
-        let mut weight = Weight::default();
+        let mut depth = 0_usize;
         let mut repeated = false;
         while let Some(c) = self.next() {
             let was_repeated = std::mem::take(&mut repeated);
             match c {
-                '(' if self.peek() == Some('?') => {
-                    if self.special(&mut names)? {
-                        outer.push(std::mem::take(&mut weight));
-                    }
-                    continue;
-                }
+                '(' if self.peek() == Some('?') => depth += usize::from(self.special(&mut names)?),
                 '(' => {
                     self.out.push('(');
-                    outer.push(std::mem::take(&mut weight));
-                    continue;
+                    depth += 1;
                 }
                 ')' => {
-                    let inner = weight.most.max(1);
-                    weight = outer.pop().ok_or("unexpected )")?;
                     self.out.push(')');
-                    weight.item(inner);
-                    continue;
+                    depth = depth.checked_sub(1).ok_or("unexpected )")?;
                 }
                 '*' | '+' | '?' => {
                     self.out.push(c);
                     repeated = true;
                 }
-                '{' => match self.counts()? {
-                    Some((min, max)) => {
-                        let copies = max.unwrap_or(min).max(1);
-                        let product = weight.last.max(1).saturating_mul(copies);
-                        if product > REPEAT_MAX && copies > 1 {
-                            return Err("invalid repeat count".into());
-                        }
-                        let product = if max == Some(0) { 1 } else { product };
-                        weight.item(product);
-                        repeated = true;
-                    }
-                    None => self.literal('{'),
-                },
+                '{' if self.counts()? => repeated = true,
                 '[' => self.class()?,
                 '\\' => self.escape()?,
                 '|' | '^' | '$' | '.' => self.out.push(c),
                 c => self.literal(c),
             }
-            if repeated {
-                if self.eat('?') {
-                    self.out.push('?');
-                }
-                if was_repeated {
-                    return Err("invalid nested repetition operator".into());
-                }
-            } else {
-                weight.item(1);
+            if repeated && self.eat('?') {
+                self.out.push('?');
+            }
+            if repeated && was_repeated {
+                return Err("invalid nested repetition operator".into());
             }
         }
-        if outer.is_empty() { Ok(()) } else { Err("missing closing )".into()) }
+        if depth == 0 { Ok(()) } else { Err("missing closing )".into()) }
     }
 
     /// Behind `(`, at `?`: a group with a name or with flags, or flags alone; whether it opens a group.
@@ -187,24 +147,23 @@ impl Reader {
         Some(text)
     }
 
-    /// Behind `{`: the least and the most of a repetition, written too; `None`: it is no repetition.
-    fn counts(&mut self) -> Result<Option<(u32, Option<u32>)>, String> {
+    /// Behind `{`: whether it begins a repetition, which is written then.
+    fn counts(&mut self) -> Result<bool, String> {
         let begin = self.at;
-        let counts = self.range_of_counts();
-        let Some((min, max)) = counts else {
+        let Some((min, max)) = self.range_of_counts() else {
             self.at = begin;
-            return Ok(None);
+            return Ok(false);
         };
-        let in_bounds = |count: u32| count <= REPEAT_MAX;
-        if !in_bounds(min) || max.is_some_and(|max| !in_bounds(max) || min > max) {
+        if min > REPEAT_MAX || max.is_some_and(|max| max > REPEAT_MAX || min > max) {
             return Err("invalid repeat count".into());
         }
         let text: String = self.chars.get(begin..self.at).unwrap_or_default().iter().collect();
         self.out.push('{');
         self.out.push_str(&text);
-        Ok(Some((min, max)))
+        Ok(true)
     }
 
+    /// The least and the most of a repetition; `None`: it is none.
     fn range_of_counts(&mut self) -> Option<(u32, Option<u32>)> {
         let min = self.count()?;
         let max = match self.eat(',') {

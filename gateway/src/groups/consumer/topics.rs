@@ -108,8 +108,9 @@ mod tests {
         for bad in ["[", "(", "a)|(b", "a{1000}{1000}{1000}", r"(a)\1", "(?=a)", "x*+", r"\p{Alpha}"] {
             assert!(compile(bad).is_err(), "{bad}");
         }
-        let takes_much = r"[\p{L}\p{N}]{1000}[\p{L}\p{N}]{1000}";
-        assert!(compile(takes_much).is_err(), "what it would take of memory is bounded");
+        for takes_much in [r"[\p{L}\p{N}]{1000}[\p{L}\p{N}]{1000}", "(a{1000}){1000}"] {
+            assert!(compile(takes_much).is_err(), "what it would take of memory is bounded: {takes_much}");
+        }
     }
 
     #[test]
