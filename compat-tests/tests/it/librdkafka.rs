@@ -3,10 +3,13 @@
 use std::fs;
 use std::process::Command;
 
-use rangeway_compat_tests::suite;
+use rangeway_compat_tests::{skip, suite};
 
 #[test]
 fn the_judge_of_librdkafkas_tests_sees_what_is_wrong() {
+    if !suite::on_path("python3") {
+        return skip::announce("librdkafka-judge", "no python3 on the path", "apt-get install python3");
+    }
     let done = Command::new("python3")
         .args(["-B", "-m", "unittest", "judge_test"])
         .current_dir(suite::folder("librdkafka"))
