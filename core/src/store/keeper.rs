@@ -88,6 +88,8 @@ pub(crate) struct Keeper {
     halted: bool,
     /// Groups written when the disk was last looked at for idleness.
     groups_seen: Option<u64>,
+    /// The failure that was logged last, and when.
+    said: Option<(String, Instant)>,
 }
 
 impl Keeper {
@@ -110,6 +112,7 @@ impl Keeper {
             look_from: Instant::now(),
             halted: false,
             groups_seen: None,
+            said: None,
         }
     }
 
@@ -141,9 +144,19 @@ impl Keeper {
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             };
             if let Err(e) = done {
-                // Nothing is lost: the extent stays indexed in memory, or is not recycled, until the next attempt.
-                tracing::warn!(dir = %self.inner.dir.display(), "keeping extents: {e}");
+                self.failed(&e, Instant::now());
             }
+        }
+    }
+
+    /// Nothing is lost: the extent stays indexed in memory, or is not recycled, until the next attempt, which waits a little.
+    fn failed(&mut self, error: &io::Error, now: Instant) {
+        self.look_from = self.look_from.max(now + RETRY);
+        let error = error.to_string();
+        let is_new = self.said.as_ref().is_none_or(|(said, at)| *said != error || now >= *at + FAILED_REST);
+        if is_new {
+            tracing::warn!(dir = %self.inner.dir.display(), "keeping extents: {error}");
+            self.said = Some((error, now));
         }
     }
 
@@ -545,5 +558,30 @@ impl Inner {
         if !self.check_queued.swap(true, Ordering::AcqRel) {
             self.keep(Job::Check);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::open;
+    use std::sync::mpsc;
+
+    #[test]
+    fn after_a_failure_the_next_look_waits_and_the_same_is_not_said_again_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        let mut keeper = Keeper::new(store.inner.clone(), 0, Vec::new(), mpsc::channel().0);
+        assert_eq!(keeper.limit(), Some(Duration::ZERO), "something died and is looked at at once");
+        let (full, now) = (io::Error::other("full"), Instant::now() + Duration::from_secs(60));
+        keeper.failed(&full, now);
+        assert!(keeper.limit().is_some_and(|limit| limit >= RETRY));
+        let said = |keeper: &Keeper| keeper.said.clone().map(|(_, at)| at);
+        keeper.failed(&full, now + RETRY);
+        assert_eq!(said(&keeper), Some(now));
+        keeper.failed(&full, now + FAILED_REST);
+        assert_eq!(said(&keeper), Some(now + FAILED_REST));
+        keeper.failed(&io::Error::other("another"), now + FAILED_REST + RETRY);
+        assert_eq!(said(&keeper), Some(now + FAILED_REST + RETRY));
     }
 }
