@@ -1,11 +1,11 @@
-//! The contract on random trees to depth 3 whose leaves lag, lose requests and answers, and die, under a real sequencer that
-//! keeps O1 to O3, two sealers, and repairs while the old sequencer goes on (log-contracts 1.4). Seeded; a failing seed is
+//! The contract on random trees to depth 3 whose leaves lag, lose requests and answers, have no room for a while, and die, under a
+//! real sequencer that keeps O1 to O3, two sealers, and repairs while the old sequencer goes on (log-contracts 1.4). Seeded; a failing seed is
 //! named and fails again.
 
 use crate::drive::contract::submit;
 use crate::drive::quorum::Quorum;
 use crate::drive::striped::Striped;
-use crate::drive::{FenceError, ListQuery, LogDrive, Read, ScanQuery, SealId, TailDesc, WriteError};
+use crate::drive::{FenceError, ListQuery, LogDrive, Purpose, Read, ScanQuery, SealId, TailDesc, WriteError};
 use crate::loglet::sequencer::{Sequencer, Window};
 use crate::testing::leaf::{Fate, Leaf, entry_at};
 use crate::testing::mutant::switched::with_broken;
@@ -86,6 +86,8 @@ struct World {
     sequencer: Sequencer,
     retry: bool,
     pending: Vec<Pending>,
+    /// Writes without a known outcome: first address and count.
+    again: Vec<(u64, u64)>,
     /// Addresses whose write returned Ok.
     good: BTreeSet<u64>,
     /// Answers of fences, by sealer.
@@ -98,6 +100,7 @@ struct Figures {
     tails: usize,
     fences: usize,
     repairs: usize,
+    refused: usize,
     acknowledged_after_fence: usize,
     sealers_disagree: usize,
 }
@@ -120,6 +123,7 @@ impl World {
             shape,
             leaves,
             pending: Vec::new(),
+            again: Vec::new(),
             good: BTreeSet::new(),
             fenced: Vec::new(),
             figures: Figures::default(),
@@ -138,6 +142,7 @@ impl World {
                     fences.push(self.start_fence());
                 }
                 _ if self.rng.chance(6) => self.kill_a_leaf(),
+                _ if self.rng.chance(40) => self.fill_or_free_a_leaf(),
                 _ => self.repair(),
             }
             self.poll_fences(&mut fences)?;
@@ -154,7 +159,17 @@ impl World {
         self.check_reads()
     }
 
+    /// The proposer's last question before anything is reserved or submitted.
+    fn admitted(&mut self) -> bool {
+        let admitted = self.drive.admit(1, Purpose::Records).is_ok();
+        self.figures.refused += usize::from(!admitted);
+        admitted
+    }
+
     fn write(&mut self) {
+        if !self.admitted() {
+            return;
+        }
         let count = 1 + self.rng.below(self.k.min(3) as usize) as u32;
         if let Ok(first) = self.sequencer.reserve(count, 0) {
             self.submit(first.0, u64::from(count));
@@ -179,6 +194,11 @@ impl World {
         }
     }
 
+    fn fill_or_free_a_leaf(&mut self) {
+        let (leaf, full) = (self.rng.below(self.leaves.len()), self.rng.chance(50));
+        self.leaves[leaf].set_full(full);
+    }
+
     fn kill_a_leaf(&mut self) {
         let leaf = self.rng.below(self.leaves.len());
         self.leaves[leaf].die();
@@ -186,7 +206,6 @@ impl World {
 
     /// Takes outcomes of writes; a write without a known outcome is tried again, a sealed one ends the sequencer.
     fn collect(&mut self) -> Result<(), String> {
-        let mut again = Vec::new();
         let mut waiting = Vec::new();
         for mut p in std::mem::take(&mut self.pending) {
             match p.outcome.try_recv() {
@@ -194,13 +213,17 @@ impl World {
                 Err(oneshot::error::TryRecvError::Closed) => return Err("a ticket was dropped".into()),
                 Ok(Ok(())) => self.written(&p)?,
                 Ok(Err(WriteError::Sealed)) => self.sequencer.seal(),
-                Ok(Err(WriteError::Unavailable(_))) => again.push((p.first, p.count)),
+                Ok(Err(WriteError::Unavailable(_))) => self.again.push((p.first, p.count)),
                 Ok(Err(error)) => return Err(format!("one proposer and no trim, yet: {error}")),
             }
         }
         self.pending = waiting;
-        if self.retry {
-            again.into_iter().for_each(|(first, count)| self.submit(first, count));
+        let again = if self.retry { std::mem::take(&mut self.again) } else { Vec::new() };
+        for (first, count) in again {
+            match self.admitted() {
+                true => self.submit(first, count),
+                false => self.again.push((first, count)),
+            }
         }
         Ok(())
     }
@@ -376,6 +399,7 @@ fn storm(seeds: std::ops::Range<u64>) -> Result<Figures, String> {
         sum.tails += f.tails;
         sum.fences += f.fences;
         sum.repairs += f.repairs;
+        sum.refused += f.refused;
         sum.acknowledged_after_fence += f.acknowledged_after_fence;
         sum.sealers_disagree += f.sealers_disagree;
     }
@@ -383,11 +407,12 @@ fn storm(seeds: std::ops::Range<u64>) -> Result<Figures, String> {
 }
 
 #[test]
-fn random_trees_keep_the_contract_with_lagging_lossy_and_dead_leaves() {
+fn random_trees_keep_the_contract_with_lagging_lossy_full_and_dead_leaves() {
     let trees = std::env::var("RANGEWAY_TEST_TREES").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
     let figures = storm(0..trees).unwrap();
     println!("random trees: {trees}, {figures:?}");
     assert!(figures.fences > 100 && figures.repairs > 20, "the storm must reach fences and repairs");
+    assert!(figures.refused > 100, "and trees without room");
     assert!(
         figures.acknowledged_after_fence > 0 && figures.sealers_disagree > 0,
         "and the races between them"

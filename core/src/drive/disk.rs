@@ -143,6 +143,10 @@ impl LogDrive for DiskDrive {
             let why = format!("repair of address {address}, the tail is {below}");
             return ready(Err(WriteError::Unavailable(why))).boxed();
         }
+        // A copy takes nothing of what fences and deletions need: what has no room stays degraded, and is recorded so.
+        if let Err(full) = self.admit(entry.encoded_len(), Purpose::Records) {
+            return ready(Err(WriteError::Unavailable(full.to_string()))).boxed();
+        }
         let (reply, answer) = oneshot::channel();
         self.store.push(Item::Repair { leaf: self.leaf.id, address, entry, reply });
         written(answer)

@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     DropRequests,
     /// Writes are refused as sealed, the drive inside is not.
     Sealed,
+    /// There is no room for records; all works.
+    Full,
     /// Nothing works any more.
     Dead,
 }
@@ -96,6 +98,7 @@ impl LogDrive for Faulty {
     fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
         match self.fault() {
             Fault::Dead => Err(AdmitError::Dead("dead".into())),
+            Fault::Full if purpose == Purpose::Records => Err(AdmitError::Full("no room".into())),
             _ => self.inner.admit(bytes, purpose),
         }
     }
@@ -110,7 +113,7 @@ impl LogDrive for Faulty {
             state.0
         };
         match fault {
-            Fault::None | Fault::Delay => self.inner.submit(run),
+            Fault::None | Fault::Delay | Fault::Full => self.inner.submit(run),
             Fault::DropAnswers => {
                 self.inner.submit(Run { ticket: Ticket::new(Arc::new(Lost(run.ticket))), ..run });
             }
@@ -243,5 +246,59 @@ mod tests {
         copies[1].set(Fault::Dead);
         let refused = quorum.admit(1, Purpose::Records).unwrap_err().to_string();
         assert_eq!(refused, "drive dead: 1 of 3 copies take writes, 2 are needed: dead");
+    }
+
+    /// Waits until the copies end there: one may lag behind a write that two have.
+    async fn end_at(copies: &[Arc<Faulty>], expected: [u64; 3]) {
+        let mut ends = Vec::new();
+        for _ in 0..500 {
+            ends.clear();
+            for copy in copies {
+                ends.push(copy.weak_tail(8).await.unwrap().end);
+            }
+            if ends == expected {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("{ends:?}, expected {expected:?}");
+    }
+
+    fn put(quorum: &Quorum, at: u64, purpose: Purpose) {
+        quorum.admit(1, purpose).unwrap();
+        assert_eq!(submit(quorum, at, vec![entry_at(at)]).blocking_recv().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_copy_without_room_takes_no_records_while_others_do_and_what_it_missed_is_read_and_sealed() {
+        use crate::drive::{ScanQuery, SealId};
+        use crate::types::NodeId;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (quorum, copies) = quorum([Fault::None; 3]);
+        put(&quorum, 0, Purpose::Records);
+        copies[0].set(Fault::Full);
+        assert!(quorum.lacks_room() && !quorum.is_behind());
+        for at in 1..4 {
+            put(&quorum, at, if at == 2 { Purpose::Freeing } else { Purpose::Records });
+        }
+        assert!(quorum.is_behind());
+        let all = ScanQuery { from: Address(0), below: Address(9), max_entries: 9 };
+        let scanned = |q: &Quorum| runtime.block_on(q.scan(all)).unwrap().len();
+        runtime.block_on(end_at(&copies, [1, 4, 4]));
+        assert_eq!(scanned(&quorum), 4);
+        copies[1].set(Fault::Full);
+        let refused = quorum.admit(1, Purpose::Records).unwrap_err().to_string();
+        assert_eq!(refused, "disk full: 1 of 3 copies take writes, 2 are needed: no room");
+        put(&quorum, 4, Purpose::Freeing);
+        // What frees space goes to all that let it.
+        runtime.block_on(end_at(&copies, [5, 5, 5]));
+        copies[1].set(Fault::Dead);
+        let sealed = runtime.block_on(quorum.fence(8, SealId { node: NodeId(1), pass: 1 })).unwrap();
+        assert_eq!((sealed.end, sealed.holes.len()), (5, 0), "one of the two that answer has it");
+        assert_eq!(quorum.thin(), BTreeSet::from([1, 2, 3]));
+        assert_eq!(scanned(&quorum), 5);
+        for at in 1..4 {
+            assert!(matches!(runtime.block_on(quorum.read(Address(at))), Ok(Read::Value(_))), "{at}");
+        }
     }
 }

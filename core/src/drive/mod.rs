@@ -30,6 +30,7 @@ pub mod memory;
 pub mod merge;
 pub mod narrow;
 pub mod quorum;
+mod room;
 pub mod spec;
 pub mod striped;
 
@@ -287,10 +288,21 @@ pub struct SealId {
 /// A log drive: see the module head and log-contracts 1.1 for the rules W1 to W5 and T1 to T4.
 pub trait LogDrive: Send + Sync + 'static {
     /// Whether `bytes` more of `purpose` can be taken now: space, life of disks and children. The last refusal before
-    /// `reserve`.
+    /// `reserve`. Of 0 bytes it is a question; else who submits asks it right before, under the same lock, and a quorum sends what
+    /// is submitted next to the copies that have room.
     ///
     /// Errors: `Full` until space is freed, `Dead` until the range rolls away or the process restarts.
     fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError>;
+
+    /// Whether a disk under it has no room for records, be it that others take them.
+    fn lacks_room(&self) -> bool {
+        matches!(self.admit(0, Purpose::Records), Err(AdmitError::Full(_)))
+    }
+
+    /// Whether a copy was not sent what others were, in this process, since it had no room.
+    fn is_behind(&self) -> bool {
+        false
+    }
 
     /// Takes a run; synchronous, cannot fail: its ticket is completed later, from another thread.
     fn submit(&self, run: Run);

@@ -2,12 +2,13 @@
 //!
 //! Owns which answers suffice; the merging itself is `merge`. A copy that could not be opened is absent for good: it
 //! counts as failed. A copy bounds its own answers in time; a write, a fence and a tail finish without slow ones, a read
-//! asks further copies when one fails.
+//! asks further copies when one fails. Which copies have room for a run is `room`.
 //!
 //! INV-SEAL-7 what a seal keeps is read also where one copy alone holds it.
 
 use crate::codec::entry::{Entry, EntryKind};
 use crate::drive::merge::{Limits, Order, dense, quorum_merge, quorum_thin, seal_quorum, union};
+use crate::drive::room::{First, Rooms, TooFew};
 use crate::drive::{
     AdmitError, Caps, Completion, FenceError, ListQuery, LogDrive, Purpose, Read, ReadError, Run, ScanQuery,
     SealId, Stored, TailDesc, Ticket, WriteError,
@@ -17,6 +18,7 @@ use crate::types::{Address, Offset, Partition};
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +34,8 @@ pub struct Quorum {
     /// Copies that were not, and why.
     absent: Vec<String>,
     write: usize,
-    /// Which copy is asked first: moves on when it fails.
+    rooms: Rooms,
+    /// Which copy is asked first: moves on when it fails, or misses something.
     preferred: AtomicUsize,
     /// How long a fence waits for further copies once a seal quorum answered: each one saves repairs.
     grace: Option<Duration>,
@@ -63,8 +66,8 @@ impl Quorum {
             }
         }
         assert!(!children.is_empty(), "a quorum without an open copy is no drive");
-        let preferred = AtomicUsize::new(0);
-        Quorum { children, absent, write, preferred, grace: None, fenced: Mutex::default() }
+        let (rooms, preferred) = (Rooms::new(children.len(), write), AtomicUsize::new(0));
+        Quorum { children, absent, write, rooms, preferred, grace: None, fenced: Mutex::default() }
     }
 
     /// Lets a fence wait so long for further copies once a seal quorum answered. Needs a runtime with a timer.
@@ -121,6 +124,26 @@ impl Quorum {
         Ok(good)
     }
 
+    /// Asks another copy first from now on than `i`, if that is the one.
+    fn prefer_another(&self, i: usize) {
+        let next = (i + 1) % self.children.len();
+        // Another failure may have moved on before.
+        let _ = self.preferred.compare_exchange(i, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The copies that are sent the run that is submitted now.
+    fn takers(&self) -> SmallVec<[&Arc<dyn LogDrive>; 4]> {
+        let mut takers = SmallVec::new();
+        for (i, child) in self.children.iter().enumerate() {
+            match self.rooms.passes_over(i) {
+                None => takers.push(child),
+                Some(First(true)) => self.prefer_another(i),
+                Some(First(false)) => {}
+            }
+        }
+        takers
+    }
+
     fn too_few(&self, got: usize, needed: usize, failed: &[String]) -> String {
         let copies = self.copies();
         format!("{got} of {copies} copies answered, {needed} are needed: {}", failed.join("; "))
@@ -158,8 +181,7 @@ impl Quorum {
                 Some((i, Err(error))) => {
                     damaged += usize::from(matches!(error, ReadError::Damaged(_)));
                     failed.push(error.to_string());
-                    let next = (i + 1) % count;
-                    let _ = self.preferred.compare_exchange(i, next, Ordering::Relaxed, Ordering::Relaxed);
+                    self.prefer_another(i);
                 }
                 None if good.len() >= needed => return Ok(good),
                 None => break,
@@ -271,23 +293,15 @@ impl Completion for Votes {
 
 impl LogDrive for Quorum {
     fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
-        let mut admitting = 0;
-        let mut refused: Option<AdmitError> = None;
-        for child in &self.children {
-            match child.admit(bytes, purpose) {
-                Ok(()) => admitting += 1,
-                // Full passes when space is freed, so it is the better news.
-                Err(error) if matches!(refused, None | Some(AdmitError::Dead(_))) => refused = Some(error),
-                Err(_) => {}
-            }
-        }
-        if admitting >= self.write {
-            return Ok(());
-        }
+        let ask = |i: usize, purpose| match self.children.get(i) {
+            Some(child) => child.admit(bytes, purpose),
+            None => Err(AdmitError::Dead("no such copy".to_owned())),
+        };
+        let Err(TooFew { admitting, why }) = self.rooms.admit(bytes, purpose, ask) else { return Ok(()) };
         let (copies, write) = (self.copies(), self.write);
         let text =
             |why: &str| format!("{admitting} of {copies} copies take writes, {write} are needed: {why}");
-        Err(match refused {
+        Err(match why {
             Some(AdmitError::Full(why)) => AdmitError::Full(text(&why)),
             Some(AdmitError::Dead(why)) => AdmitError::Dead(text(&why)),
             None => AdmitError::Dead(text(&self.absent.join("; "))),
@@ -295,15 +309,25 @@ impl LogDrive for Quorum {
     }
 
     fn submit(&self, run: Run) {
-        let tally = Tally::new(self.copies(), self.write, self.absent.len());
+        let takers = self.takers();
+        let failed = self.copies() - takers.len();
+        let tally = Tally::new(self.copies(), self.write, failed);
         let ticket = Ticket::new(Arc::new(Votes { tally: Mutex::new((tally, Some(run.ticket))) }));
-        let Some((last, others)) = self.children.split_last() else {
-            unreachable!("a quorum without an open copy is not built");
+        let Some((last, others)) = takers.split_last() else {
+            unreachable!("no run is submitted that no copy takes");
         };
         for child in others {
             child.submit(Run { first: run.first, entries: run.entries.clone(), ticket: ticket.clone() });
         }
         last.submit(Run { first: run.first, entries: run.entries, ticket });
+    }
+
+    fn lacks_room(&self) -> bool {
+        self.children.iter().any(|child| child.lacks_room())
+    }
+
+    fn is_behind(&self) -> bool {
+        self.rooms.any_behind() || self.children.iter().any(|child| child.is_behind())
     }
 
     fn read(&self, address: Address) -> BoxFuture<'_, Result<Read, ReadError>> {

@@ -75,6 +75,14 @@ impl LogDrive for Striped {
         self.children.iter().try_for_each(|child| child.admit(bytes, purpose))
     }
 
+    fn lacks_room(&self) -> bool {
+        self.children.iter().any(|child| child.lacks_room())
+    }
+
+    fn is_behind(&self) -> bool {
+        self.children.iter().any(|child| child.is_behind())
+    }
+
     fn submit(&self, run: Run) {
         let stripes = self.children.len();
         let touched = run.entries.len().min(stripes);

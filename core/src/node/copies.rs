@@ -1,10 +1,10 @@
-//! What lacks copies, and what cannot be read, because disks are dead or not here: for people who look after the node.
+//! What lacks copies, and what cannot be read, because disks are dead, full or not here: for people who look after the node.
 
 use super::Inner;
 use crate::control::state::Topic;
 use crate::drive::expr::{copies, shape};
 use crate::drive::narrow::{disks_of, is_narrowed, is_readable, lacks_copy};
-use crate::types::DiskId;
+use crate::types::{DiskId, LogletId, TopicId};
 use std::collections::BTreeSet;
 
 impl Inner {
@@ -15,7 +15,7 @@ impl Inner {
             let (thin, all, disks) = self.thin(topic, &live);
             let why: Vec<String> = disks.into_iter().map(|disk| self.storage.named(disk)).collect();
             let why = match why.is_empty() {
-                true => "a disk was missing when they were written".to_owned(),
+                true => "a disk was missing or full when they were written".to_owned(),
                 false => why.join("; "),
             };
             (thin > 0).then(|| {
@@ -36,7 +36,7 @@ impl Inner {
 
     /// How many of a topic's segments lack copies, of how many, and which disks those were on.
     fn thin(&self, topic: &Topic, live: &BTreeSet<DiskId>) -> (usize, usize, BTreeSet<DiskId>) {
-        let expression = self.drive_of(topic);
+        let (expression, behind) = (self.drive_of(topic), self.behind(topic.id));
         let (mut thin, mut all, mut disks) = (0, 0, BTreeSet::new());
         for entry in topic.ranges.values().flat_map(|range| &range.chain) {
             all += 1;
@@ -44,9 +44,21 @@ impl Inner {
             if lacks {
                 disks.extend(disks_of(&entry.drive).difference(live).copied());
             }
-            thin += usize::from(lacks || entry.degraded.is_some() || is_narrowed(&expression, &entry.drive));
+            let is_thin = lacks
+                || entry.degraded.is_some()
+                || is_narrowed(&expression, &entry.drive)
+                || behind.contains(&entry.loglet);
+            thin += usize::from(is_thin);
         }
         (thin, all, disks)
+    }
+
+    /// Segments of a topic of which a copy was without room in this process.
+    fn behind(&self, topic: TopicId) -> BTreeSet<LogletId> {
+        let topics = self.all_topics();
+        let ranges = topics.get(&topic).map(|topic| topic.ranges().to_vec()).unwrap_or_default();
+        let segments = ranges.iter().flat_map(|range| range.segments().to_vec());
+        segments.filter(|segment| segment.drive.is_behind()).map(|segment| segment.loglet).collect()
     }
 
     /// Segments of which no copy is on a disk that is here, a line for each range that has some.

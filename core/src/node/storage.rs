@@ -187,7 +187,8 @@ impl Storage {
     }
 
     /// Places an expression on the disks that live; `seed` spreads segments over them. Where disks are dead or absent, a
-    /// quorum is placed with the copies that have a disk, as long as they reach its write quorum (design 11).
+    /// quorum is placed with the copies that have a disk, as long as they reach its write quorum (design 11). So it is where
+    /// disks have no room for records: they are gone without, if that can be.
     ///
     /// Errors: the node has too few disks, or too few of them live.
     pub(super) fn place(&self, expression: &DriveExpr, seed: LogletId) -> Result<DriveSpec, PlaceError> {
@@ -196,7 +197,11 @@ impl Storage {
             return Err(PlaceError::TooFewDisks { expr: expression.to_string(), needed, have });
         }
         let live: Vec<DiskId> = self.live().into_iter().collect();
-        let Some(fitted) = narrow::fitted(expression, live.len()) else {
+        let is_roomy = |id: &DiskId| self.disks.iter().any(|disk| disk.disk_id() == *id && disk.is_roomy());
+        let roomy: Vec<DiskId> = live.iter().copied().filter(is_roomy).collect();
+        let on_roomy = narrow::fitted(expression, roomy.len()).map(|fitted| (fitted, roomy));
+        let on_live = || narrow::fitted(expression, live.len()).map(|fitted| (fitted, live.clone()));
+        let Some((fitted, disks)) = on_roomy.or_else(on_live) else {
             return Err(PlaceError::TooFewLive {
                 expr: expression.to_string(),
                 least: narrow::disks_least(expression),
@@ -204,23 +209,30 @@ impl Storage {
                 dead: self.dead_and_absent().join("; "),
             });
         };
-        // Not on full ones, where the others are enough.
-        let takes = |id: &DiskId| self.room_of(&BTreeSet::from([*id]), Purpose::Records).is_ok();
-        let roomy: Vec<DiskId> = live.iter().copied().filter(takes).collect();
-        let disks = if roomy.len() >= expr::disks_needed(&fitted) { roomy } else { live };
         expr::place(&fitted, self.node, &disks, seed)
     }
 
-    /// Whether the disks of a placed drive have room.
+    /// Whether the disks of a placed drive have room: of a quorum as many copies as it writes to.
     ///
     /// Errors: which has not, until space is freed.
     pub(super) fn takes(&self, spec: &DriveSpec, purpose: Purpose) -> Result<(), AdmitError> {
-        self.room_of(&narrow::disks_of(spec), purpose)
+        match spec {
+            DriveSpec::Memory { .. } => Ok(()),
+            DriveSpec::Disk { disk, .. } => self.disk_takes(*disk, purpose),
+            DriveSpec::Striped { children } => children.iter().try_for_each(|c| self.takes(c, purpose)),
+            DriveSpec::Quorum { children, write } => {
+                let refused: Vec<AdmitError> =
+                    children.iter().filter_map(|child| self.takes(child, purpose).err()).collect();
+                let spare = children.len().saturating_sub(usize::from(*write));
+                refused.into_iter().nth(spare).map_or(Ok(()), Err)
+            }
+        }
     }
 
-    fn room_of(&self, disks: &BTreeSet<DiskId>, purpose: Purpose) -> Result<(), AdmitError> {
-        let mut disks = self.disks.iter().filter(|disk| disks.contains(&disk.disk_id()));
-        disks.try_for_each(|disk| disk.admit(purpose))
+    /// A disk that is not here is not asked.
+    fn disk_takes(&self, id: DiskId, purpose: Purpose) -> Result<(), AdmitError> {
+        let disk = self.disks.iter().find(|disk| disk.disk_id() == id);
+        disk.map_or(Ok(()), |disk| disk.admit(purpose))
     }
 
     /// Deletes what is stored of loglets that tombstones name, on the disks that are here. Answers those of which nothing is left

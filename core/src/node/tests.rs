@@ -3,6 +3,7 @@ mod balance;
 mod compact;
 mod disks;
 mod full;
+mod full_quorum;
 mod hang_up;
 mod lineage;
 mod parking;

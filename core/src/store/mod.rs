@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -181,8 +182,10 @@ pub(crate) struct Inner {
     pub(crate) dropped: AtomicBool,
     space: Mutex<Option<Space>>,
     moves: Moves,
-    /// Records were refused since there was no room, and not taken since.
+    /// Records were refused since there was no room, and there was none for an extent since.
     pub(crate) full: AtomicBool,
+    /// When that was said last.
+    said_full: Mutex<Option<Instant>>,
     /// Bytes that the open extent has room for.
     pub(crate) open_left: AtomicU64,
     /// Damage of no single entry, found when the directory was opened.
@@ -370,6 +373,7 @@ impl DiskStore {
             space: Mutex::default(),
             moves: Moves::default(),
             full: AtomicBool::new(false),
+            said_full: Mutex::default(),
             open_left: AtomicU64::new(0),
             file_damage: Mutex::default(),
             lost_any: OnceLock::new(),
@@ -495,6 +499,11 @@ impl DiskStore {
     /// Whether anything of this purpose is taken now: what is least written at a time, a block.
     pub(crate) fn admit(&self, purpose: Purpose) -> Result<(), AdmitError> {
         self.inner.admit(BLOCK, purpose)
+    }
+
+    /// Whether there is room for more than a few records.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.inner.is_roomy()
     }
 
     /// Whether the disk takes writes.

@@ -23,6 +23,9 @@ const SPACE_KEPT: Duration = Duration::from_secs(1);
 /// A look is good for one part in so many of what was left above the reserve.
 const LOOK_SHARE: u64 = 4;
 
+/// How long it is not said again that a disk is full.
+const FULL_SAID_REST: Duration = Duration::from_secs(600);
+
 /// Pages of a directory with a row of each kind, in bytes.
 const DIRECTORY_BYTES_MIN: u64 = 5 * BLOCK as u64;
 /// Of an extent of entries of some KiB its directory takes one part in so many.
@@ -169,13 +172,8 @@ impl Inner {
             .available(bytes as u64, need)
             .map_err(|e| AdmitError::Dead(format!("{}: {e}", self.dir.display())))?;
         let full = available < need;
-        if purpose == Purpose::Records
-            && self.full.load(Ordering::Relaxed) != full
-            && self.full.swap(full, Ordering::Relaxed) != full
-            && full
-        {
-            // What is not worth it otherwise is rewritten now.
-            self.check_extents();
+        if purpose == Purpose::Records {
+            self.note_full(available, need);
         }
         if full {
             return Err(AdmitError::Full(format!(
@@ -189,6 +187,40 @@ impl Inner {
             )));
         }
         Ok(())
+    }
+
+    /// Whether there is room for an extent of records, not only for the next few: what a segment is placed on.
+    pub(crate) fn is_roomy(&self) -> bool {
+        let need = self.reserve_bytes.saturating_add(self.extent_bytes);
+        let roomy = self.available(0, 0).is_ok_and(|available| {
+            self.note_full(available, need);
+            available >= need
+        });
+        roomy && !self.is_dead()
+    }
+
+    /// Takes note of whether records are refused, with so much `available` where they `need` so much. What was full stays so
+    /// until there is room for an extent: near the reserve it would be full and not full by turns.
+    fn note_full(&self, available: u64, need: u64) {
+        let was = self.full.load(Ordering::Relaxed);
+        let roomy = available >= self.reserve_bytes.saturating_add(self.extent_bytes);
+        let full = available < need || was && !roomy;
+        if full != was && self.full.swap(full, Ordering::Relaxed) != full && full {
+            // What is not worth it otherwise is rewritten now.
+            self.check_extents();
+            self.say_full(available, need);
+        }
+    }
+
+    /// Once in a while.
+    fn say_full(&self, available: u64, need: u64) {
+        let now = Instant::now();
+        let mut said = self.said_full.lock();
+        if said.is_none_or(|at| now.saturating_duration_since(at) >= FULL_SAID_REST) {
+            *said = Some(now);
+            tracing::warn!(dir = %self.dir.display(), available, need,
+                "disk full: records go to other copies where enough have room, else they are refused, until space is freed");
+        }
     }
 
     /// Whether a file that the store makes for itself would leave half of the reserve.

@@ -75,6 +75,7 @@ struct State {
     entries: BTreeMap<u64, Entry>,
     queue: Vec<Job>,
     dead: bool,
+    full: bool,
 }
 
 /// See the module head.
@@ -115,6 +116,11 @@ impl Leaf {
 
     pub(crate) fn is_dead(&self) -> bool {
         self.state.lock().dead
+    }
+
+    /// From now on it has room for records, or not.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.state.lock().full = full;
     }
 
     /// Takes the job at `place` of the queue, if there is one.
@@ -215,14 +221,17 @@ fn stored(entry: &Entry) -> Stored {
 }
 
 impl LogDrive for Leaf {
-    fn admit(&self, _bytes: usize, _purpose: Purpose) -> Result<(), AdmitError> {
-        match self.state.lock().dead {
-            true => Err(AdmitError::Dead("dead leaf".into())),
-            false => Ok(()),
+    fn admit(&self, _bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
+        let state = self.state.lock();
+        match purpose {
+            _ if state.dead => Err(AdmitError::Dead("dead leaf".into())),
+            Purpose::Records if state.full => Err(AdmitError::Full("full leaf".into())),
+            _ => Ok(()),
         }
     }
 
     fn submit(&self, run: Run) {
+        assert!(!self.state.lock().full, "a leaf without room takes no records");
         self.enqueue(Job::Write(Box::new(run)));
     }
 

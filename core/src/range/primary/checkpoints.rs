@@ -4,7 +4,7 @@ use super::own::own_header;
 use super::sequence::fits;
 use super::{Effect, HandedOver, Head, Phase, RangePrimary, Slot};
 use crate::codec::entry::{CHECKPOINT_FIRST, CHECKPOINT_LAST, Entry, EntryHeader, EntryKind};
-use crate::drive::{AdmitError, Purpose};
+use crate::drive::Purpose;
 use crate::loglet::sequencer::Sequencer;
 use crate::range::checkpoint;
 use crate::range::segment::{Segment, Start};
@@ -71,15 +71,13 @@ impl RangePrimary {
     /// Whether a checkpoint would have a full disk freed: log starts rose, and drives let go of nothing before they are
     /// told by a checkpoint that holds them.
     pub fn frees_by_checkpoint(&self) -> bool {
-        let (drive, bytes) = {
-            let head = self.head.lock();
-            if !head.untold || head.phase != Phase::Open {
-                return false;
-            }
-            (head.segment.drive.clone(), usize::try_from(head.last_full_checkpoint).unwrap_or(usize::MAX))
-        };
-        let is_full = matches!(drive.admit(0, Purpose::Records), Err(AdmitError::Full(_)));
-        is_full && drive.admit(bytes, Purpose::Freeing).is_ok()
+        let head = self.head.lock();
+        if !head.untold || head.phase != Phase::Open {
+            return false;
+        }
+        let bytes = usize::try_from(head.last_full_checkpoint).unwrap_or(usize::MAX);
+        let drive = &head.segment.drive;
+        drive.lacks_room() && drive.admit(bytes, Purpose::Freeing).is_ok()
     }
 
     /// Writes a full checkpoint into the active segment: captured under the lock, encoded outside of it. False when
@@ -145,6 +143,12 @@ impl RangePrimary {
             let effect = if k == last { Effect::Checkpointed(log_starts.clone()) } else { Effect::None };
             head.slots.push_back(Slot { effect, acks: SmallVec::new(), batch: None });
             entries.push(Entry::own(header, piece));
+        }
+        // It is written in any case; this tells a quorum which of its copies have room for it.
+        let admitted =
+            head.segment.drive.admit(usize::try_from(bytes).unwrap_or(usize::MAX), Purpose::Freeing);
+        if let Err(error) = admitted {
+            tracing::debug!(range = %self.id, %error, "a checkpoint without room");
         }
         self.submit(head, first, entries, bytes);
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
