@@ -120,6 +120,26 @@ async fn a_body_that_is_too_large_is_answered_413_with_the_limit() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_too_large_is_answered_before_it_has_come() {
+    // None comes to its end within the test.
+    let port = port(Limits { body_bytes: 100, body: 2 * HUNG, ..endless() }).await;
+    let head = "POST /api/v1/topics HTTP/1.1\r\nhost: localhost\r\n";
+    for begun in [
+        format!("{head}content-length: 2000\r\n\r\n"),
+        format!("{head}content-length: 101\r\n\r\nx"),
+        format!("{head}transfer-encoding: chunked\r\n\r\n65\r\n{}\r\n", "x".repeat(101)),
+    ] {
+        let mut stream = port.connect().await;
+        stream.write_all(begun.as_bytes()).await.expect("taken");
+        let mut answer = [0; 13];
+        let answered = tokio::time::timeout(HUNG, stream.read_exact(&mut answer)).await;
+        answered.expect("at once").expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413 ", "{begun}");
+    }
+    port.stop().await;
+}
+
+#[tokio::test]
 async fn more_connections_than_are_taken_wait_for_their_turn() {
     let port = port(Limits { connections: 2, ..endless() }).await;
     let (first, second) = (port.connect().await, port.connect().await);
