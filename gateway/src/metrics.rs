@@ -27,13 +27,14 @@ pub struct ApiMetrics {
 }
 
 /// Why connections ended, as [`Metrics::closed`] counts them.
-pub const CLOSE_REASONS: [&str; 15] = [
+pub const CLOSE_REASONS: [&str; 16] = [
     "client",
     "io",
     "idle",
     "stopping",
     "too_many",
     "stalled",
+    "unfinished",
     "frame_size",
     "malformed",
     "unknown_api",

@@ -179,7 +179,7 @@ node_config! {
     "connections.max" connections_max: u32 = 10_000, COUNT,
         "Connections of clients; further ones are closed at once.";
     "connections.idle.ms" connections_idle_ms: i64 = 10 * MINUTE, PERIOD,
-        "A connection without a request for so long is closed.";
+        "A connection without a request for so long is closed; so is one with a part of a request of which, in such a time, less came than 512 bytes a second.";
     "group.initial.rebalance.delay.ms" group_initial_rebalance_delay_ms: i64 = 500, Kind::Millis { min: 0, max: 10 * MINUTE },
         "How long a new group waits for more members before it assigns partitions.";
     "group.min.session.timeout.ms" group_min_session_timeout_ms: i64 = 6 * SECOND, GROUP_TIME,

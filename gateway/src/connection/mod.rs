@@ -5,6 +5,7 @@
 mod accept;
 mod budget;
 mod coming;
+mod pace;
 pub(crate) mod receive;
 mod send;
 mod task;

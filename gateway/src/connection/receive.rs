@@ -58,6 +58,11 @@ impl Receive {
         Ok(Some(frame))
     }
 
+    /// Whether something is here that was not taken.
+    pub fn is_begun(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
     /// Length of the frame that is coming, its prefix included, once the prefix is here.
     fn claimed(&self) -> Result<Option<usize>, Close> {
         let Some(prefix) = self.buffer.first_chunk::<PREFIX>() else { return Ok(None) };

@@ -11,6 +11,7 @@
 use super::Service;
 use super::accept::Quiet;
 use super::budget::{Arrival, Charge};
+use super::pace::Pace;
 use super::receive::Receive;
 use super::send::{Wire, send};
 use crate::handlers::ConnectionInfo;
@@ -50,6 +51,8 @@ enum End {
     Io(io::Error),
     /// Nothing came for too long.
     Idle,
+    /// A frame had the idle limit and did not become whole, nor came it at any pace.
+    Unfinished,
     /// A frame came too slowly while others waited for memory.
     Stalled,
     /// The node stops.
@@ -207,6 +210,7 @@ pub(super) async fn run<T: Wire, S: Service>(
         service: &*service,
         receive: Receive::new(service.settings().frame_bytes_max),
         coming: None,
+        pace: Pace::default(),
         pipeline: Pipeline::default(),
         refused: None,
         active: Instant::now(),
@@ -228,6 +232,13 @@ fn report(end: &End, info: &ConnectionInfo, metrics: &Metrics, line: impl FnOnce
             "io"
         }
         End::Idle => "idle",
+        End::Unfinished => {
+            if let Some(suppressed) = line() {
+                let why = "a part of a frame came and the rest did not in time (connections.idle.ms)";
+                tracing::warn!(connection, %peer, reason = why, suppressed, "connection closed");
+            }
+            "unfinished"
+        }
         End::Stalled => {
             if let Some(suppressed) = line() {
                 let why = "others wait for memory (request.memory.bytes) and its frame came too slowly";
@@ -253,6 +264,7 @@ struct Connection<'a, T, S> {
     receive: Receive,
     /// A frame that is still coming and needs more than an ordinary buffer.
     coming: Option<Arrival>,
+    pace: Pace,
     pipeline: Pipeline,
     /// Why nothing more is read; the connection ends when what came before is answered.
     refused: Option<Close>,
@@ -288,6 +300,10 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
             }
             let open = self.refused.is_none() && self.stopping.is_none() && !self.pipeline.is_full();
             let room = if open { self.make_room() } else { self.rest() };
+            match room && self.receive.is_begun() {
+                true => self.pace.waits(Instant::now()),
+                false => self.pace.ends(),
+            }
             let event = {
                 let budget = self.service.budget();
                 let ended = self.coming.as_ref().map(Arrival::ended);
@@ -327,6 +343,7 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
                 Event::Read(Ok(bytes)) => {
                     self.active = Instant::now();
                     self.receive.came(bytes);
+                    self.pace.came(bytes);
                     if let Some(coming) = &self.coming {
                         coming.came(bytes);
                     }
@@ -362,6 +379,7 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
             match self.receive.next_frame() {
                 Ok(Some(frame)) => {
                     self.coming = None;
+                    self.pace.ends();
                     let charge = self.service.budget().charge(frame.len());
                     match begin(frame, charge, self.info, self.service) {
                         Ok(slot) => self.pipeline.slots.push_back(slot),
@@ -460,13 +478,19 @@ impl<T: Wire, S: Service> Connection<'_, T, S> {
         }
     }
 
-    fn look_at_clock(&self) -> Option<End> {
+    fn look_at_clock(&mut self) -> Option<End> {
         if self.stopping.is_some_and(|since| since.elapsed() >= DRAIN_MAX) {
             return Some(End::Stopping);
         }
-        let quiet = self.active.elapsed();
-        let idle = self.pipeline.slots.is_empty() && quiet >= self.service.settings().connection_idle;
-        idle.then_some(End::Idle)
+        let limit = self.service.settings().connection_idle;
+        if !self.pipeline.slots.is_empty() {
+            return None;
+        }
+        if self.pace.is_too_slow(limit, Instant::now()) {
+            return Some(End::Unfinished);
+        }
+        let idle = self.active.elapsed() >= limit;
+        idle.then_some(if self.receive.is_begun() { End::Unfinished } else { End::Idle })
     }
 }
 

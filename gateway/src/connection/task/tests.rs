@@ -218,6 +218,30 @@ async fn dribbled_bytes_make_a_request() {
 }
 
 #[tokio::test]
+async fn a_frame_that_drips_or_stays_half_ends_like_an_idle_connection_and_is_told_from_it() {
+    let settings = Settings { connection_idle: Duration::from_millis(100), ..Settings::default() };
+    let (address, service, _stop) = start_with(settings).await;
+    let count = |of: &str| service.metrics.closed().find(|(r, _)| *r == of).map_or(0, |(_, n)| n);
+    let (mut idle, mut half) =
+        (TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap());
+    half.write_all(&[0, 0]).await.unwrap();
+    let mut drips = TcpStream::connect(address).await.unwrap();
+    drips.write_all(&1000i32.to_be_bytes()).await.unwrap();
+    let dripping = async {
+        while drips.write_all(&[7]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let patience = 4 * TICK;
+    tokio::time::timeout(patience, dripping).await.expect("the node closes");
+    for stream in [&mut idle, &mut half] {
+        let closed = tokio::time::timeout(patience, response(stream)).await;
+        assert!(closed.expect("the node closes").is_none());
+    }
+    until(|| (count("idle"), count("unfinished")) == (1, 2)).await;
+}
+
+#[tokio::test]
 async fn half_frames_hold_what_came_and_others_go_on_beside_them() {
     let settings = Settings { request_memory_bytes: 512 << 10, ..Settings::default() };
     let (address, service, _stop) = start_with(settings).await;
