@@ -137,7 +137,7 @@ pub enum TopicError {
     /// The drive expression cannot be placed on this node.
     #[error("{0}")]
     InvalidDrive(String),
-    /// Too few disks live to hold what would be written, until some are back.
+    /// Too few disks live to hold what would be written, or that of the control state takes nothing; until that changes.
     #[error("{0}")]
     NoDisk(String),
     /// More copies asked for than there are nodes.

@@ -319,6 +319,8 @@ pub(super) fn own_drive(configs: &BTreeMap<String, String>) -> Result<Option<Dri
 pub(super) fn control_error(error: ControlError) -> TopicError {
     match error {
         ControlError::Refused { refusal, .. } => topic_error(refusal),
+        // Nothing is applied, nor would it be if it were asked for again.
+        ControlError::Failed(_) | ControlError::Full(_) => TopicError::NoDisk(error.to_string()),
         other => TopicError::Control(other.to_string()),
     }
 }
@@ -337,5 +339,22 @@ fn topic_error(refusal: Refusal) -> TopicError {
         Refusal::UnknownTopic(_) => TopicError::Unknown,
         Refusal::Partitions { .. } => TopicError::InvalidPartitions(refusal.to_string()),
         other => TopicError::Control(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_control_state_does_not_take_is_told_from_what_it_may_have_taken() {
+        for none in [ControlError::Failed("an error".into()), ControlError::Full("no room".into())] {
+            let text = none.to_string();
+            assert_eq!(control_error(none), TopicError::NoDisk(text));
+        }
+        for later in [ControlError::Unknown("an error".into()), ControlError::Closed] {
+            let text = later.to_string();
+            assert_eq!(control_error(later), TopicError::Control(text));
+        }
     }
 }
