@@ -8,7 +8,9 @@ use super::pending::PendingCommit;
 use super::record::{Blob, MemberInfo};
 use super::settings::Settings;
 use super::subscription;
+use rangeway_core::api::TopicView;
 use rangeway_core::replicated::Machine;
+use std::sync::Arc;
 
 pub(super) fn parts(of: &[(u8, i32)]) -> Partitions {
     by_topic(of.iter().map(|(t, p)| (topic(*t), *p)))
@@ -304,10 +306,69 @@ fn topics_and_patterns_are_followed_and_splits_are_not() {
     assert_eq!(told, (3, Some(parts(&[(1, 0), (1, 1), (1, 2), (1, 3), (2, 0)]))));
     // The pattern is taken back, the names change.
     let other = Beat { regex: Some(String::new()), topics: Some(vec!["u".into()]), ..beat("a", 3) };
-    assert_eq!(rig.beaten(other), (3, Some(parts(&[(2, 0)]))), "to be given up first");
+    assert_eq!(rig.beaten(other), (3, None), "it is told with a later heartbeat");
+    assert_eq!(rig.beaten(beat("a", 3)), (3, Some(parts(&[(2, 0)]))), "to be given up first");
     let owned = Beat { owned: Some(parts(&[(2, 0)])), ..beat("a", 3) };
     assert_eq!(rig.beaten(owned), (4, None));
     assert_eq!(rig.code(Beat { regex: Some("(".into()), ..beat("a", 4) }), 128);
+}
+
+/// As Kafka 4.4 was seen to do: `.*` takes `__consumer_offsets` along.
+#[test]
+fn a_pattern_matches_what_is_shown_of_offsets_and_no_topic_of_the_nodes_own() {
+    let mut rig = Rig::three();
+    let rows: [(u8, &str, i32, &[i32]); 3] =
+        [(1, "t", 1, &[0]), (2, "__consumer_offsets", 1, &[0]), (3, "__groups", 1, &[0])];
+    let mut catalog = Arc::unwrap_or_clone(topics_at(1, &rows));
+    for (n, internal, derived_from) in [(2, false, Some(topic(3))), (3, true, None)] {
+        let view = (*catalog.by_id[&topic(n)]).clone();
+        let view = Arc::new(TopicView { internal, derived_from, ..view });
+        catalog.by_name.insert(view.name.clone(), view.clone());
+        catalog.by_id.insert(view.id, view);
+    }
+    rig.catalog = Arc::new(catalog);
+    let join = Beat { regex: Some(".*".into()), ..joining("a", &[]) };
+    assert_eq!(rig.beaten(join), (1, Some(parts(&[(1, 0), (2, 0)]))));
+}
+
+/// A static member that comes back begins no epoch, whether all that it subscribes to exists or not (Kafka 4.4, too).
+#[test]
+fn a_static_member_that_returns_begins_no_epoch_whatever_it_subscribes_to() {
+    let mut rig = Rig::three();
+    let joining = |id: &str| with_instance(joining(id, &["t", "not-there"]), "i");
+    assert_eq!(rig.beaten(joining("a")), (1, Some(of(&[0, 1, 2]))));
+    assert_eq!(rig.beaten(with_instance(beat("a", -2), "i")), (-2, None));
+    assert_eq!(rig.beaten(joining("b")), (1, Some(of(&[0, 1, 2]))));
+    assert_eq!((rig.image().epoch, rig.consumer_state()), (1, "Stable"));
+}
+
+/// An application that subscribes several times in a row is asked to give partitions up once, and not in between.
+#[test]
+fn what_a_member_subscribes_to_anew_is_told_with_a_later_heartbeat() {
+    let mut rig = Rig::three();
+    rig.catalog = topics_at(1, &[(1, "t", 3, &[0]), (2, "u", 1, &[0]), (3, "v", 1, &[0])]);
+    let anew = |epoch, topics: &[&str]| Beat {
+        topics: Some(topics.iter().map(|t| (*t).to_owned()).collect()),
+        ..beat("a", epoch)
+    };
+    assert_eq!(rig.beaten(joining("a", &["t"])), (1, Some(of(&[0, 1, 2]))), "who joins waits for nothing");
+    assert_eq!(rig.beaten(anew(1, &["t", "u"])), (1, None));
+    assert_eq!(rig.beaten(anew(1, &["u", "v"])), (1, None));
+    assert_eq!((rig.image().epoch, rig.image().target_epoch), (3, 1));
+    assert_eq!(rig.beaten(anew(1, &["u", "v"])), (1, Some(Partitions::new())), "said again is not anew");
+    // While it gives these up it subscribes once more: what it acknowledges counts, but it gets nothing that it left.
+    let both = Beat { owned: Some(Partitions::new()), ..anew(1, &["v"]) };
+    assert_eq!(rig.beaten(both), (3, Some(parts(&[(3, 0)]))));
+    assert_eq!(rig.beaten(Beat { owned: Some(parts(&[(3, 0)])), ..beat("a", 3) }), (4, None));
+    assert_eq!(rig.consumer_state(), "Stable");
+    // Who leaves and comes back joins, whatever it subscribes to.
+    assert_eq!(rig.beaten(beat("a", -1)), (-1, None));
+    assert_eq!(rig.beaten(joining("a", &["u"])), (6, Some(parts(&[(2, 0)]))));
+    // Whoever of the group says its heartbeat first makes the next target.
+    rig.beaten(joining("b", &["t"]));
+    assert_eq!(rig.beaten(anew(6, &["t", "u"])).1, None);
+    rig.beaten(beat("b", 7));
+    assert_eq!(rig.image().target_epoch, 8);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! v2: null topics ask for all that is committed; an error of the group. v5: leader epochs. v7: `require_stable`: what waits
 //! for the end of a transaction is answered UNSTABLE_OFFSET_COMMIT (KIP-447). v8: many groups (KIP-709). v9: member id and
-//! epoch, which groups of the consumer protocol check (KIP-848).
+//! epoch, which groups of the consumer protocol check (KIP-848); an epoch without a member id is nobody's: UNKNOWN_MEMBER_ID,
+//! where Kafka 4.4 fails for want of a name and answers UNKNOWN_SERVER_ERROR.
 //! What was never committed has offset -1 and no error, unknown topics and groups too.
 
 use super::words::{GROUP_DENIED, TOPIC_DENIED, client_topic, optional, wire};
@@ -265,6 +266,22 @@ mod tests {
         });
         let group = OffsetFetchRequestGroup::default().with_group_id(GroupId(wire("g"))).with_topics(topics);
         OffsetFetchRequest::default().with_topics(Some(vec![])).with_groups(vec![group])
+    }
+
+    #[test]
+    fn who_names_neither_itself_nor_an_epoch_is_no_member_and_is_asked_for_none() {
+        let reader = |member: Option<&'static str>, epoch: i32| {
+            let mut request = sent(9, None);
+            let group = &mut request.groups[0];
+            group.member_id = member.map(wire);
+            group.member_epoch = epoch;
+            wanted(9, request).remove(0).reader
+        };
+        let named = |id: &str, epoch| Some((id.to_owned(), epoch));
+        assert_eq!(reader(None, -1), None);
+        assert_eq!(reader(None, 0), named("", 0), "nobody's epoch");
+        assert_eq!(reader(Some("m"), -1), named("m", -1), "stale");
+        assert_eq!(reader(Some(""), -1), named("", -1));
     }
 
     /// Offset, epoch and code per partition, in order, of any version.

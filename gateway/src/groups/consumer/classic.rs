@@ -5,6 +5,7 @@ use super::super::ask::{Answer, Caller, GroupError, Join, JoinRefused, Joined, L
 use super::super::coordinator::Turn;
 use super::super::join::Refused;
 use super::super::subscription::{self, PROTOCOL_TYPE};
+use super::converge::Change;
 use super::image::{ConsumerImage, ConsumerMember, Step, contains, flat};
 use super::member::Place;
 use super::migrate::{ids, names, of_classic};
@@ -47,8 +48,11 @@ impl Turn<'_> {
         let before = place.known_id().and_then(|id| self.member(id)).map(|m| m.subscription.clone());
         let member_id = place.member_id().to_owned();
         self.live().pending.remove(&member_id);
-        let changed = self.seat(&place, before.as_ref(), after);
-        self.converge(&member_id, Some(&owned), changed);
+        let change = match self.seat(&place, before.as_ref(), after) {
+            true => Change::Joined,
+            false => Change::None,
+        };
+        self.converge(&member_id, Some(&owned), change);
         self.heard(&member_id);
         let sync_due = self.now.mono_ms + u64::from(join.info.rebalance_timeout_ms);
         let session = self.session(&member_id);

@@ -7,6 +7,20 @@ use super::image::{ConsumerImage, ConsumerMember, ConsumerRecord, Partitions, St
 use super::reconcile::Aim;
 use super::topics::Resolver;
 
+/// What a heartbeat, or a join, changes of a group.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Neither members nor what they subscribe to.
+    None,
+    /// A member came, or came back. It is given at once what is free.
+    Joined,
+    /// A member said within a heartbeat that it subscribes to other topics. What comes of it is told with a later
+    /// heartbeat: applications subscribe several times in a row, and a client that is asked to give partitions up the
+    /// moment it said so is caught in the middle of that. librdkafka 2.15 falls silent for good when it is unsubscribed
+    /// while it gives up what it was asked for; Kafka's answers take long enough that it hardly ever is.
+    Resubscribed,
+}
+
 impl Turn<'_> {
     /// The group, where it is of the consumer type.
     pub(in super::super) fn consumer(&self) -> Option<&ConsumerImage> {
@@ -23,12 +37,14 @@ impl Turn<'_> {
         self.emit(Record::Consumer { group, fact });
     }
 
-    /// Brings the group up to date and this member one step nearer to its target. `changed`: members or subscriptions
-    /// did. A member without a word about what it owns may own anything.
-    pub(super) fn converge(&mut self, member_id: &str, owned: Option<&Partitions>, changed: bool) {
-        self.refresh(changed);
-        self.retarget();
-        self.reconcile(member_id, owned);
+    /// Brings the group up to date and this member one step nearer to its target. A member without a word about what it
+    /// owns may own anything.
+    pub(super) fn converge(&mut self, member_id: &str, owned: Option<&Partitions>, change: Change) {
+        self.refresh(change != Change::None);
+        if change != Change::Resubscribed {
+            self.retarget();
+        }
+        self.reconcile(member_id, owned, change);
     }
 
     /// A new epoch, if members, subscriptions or their topics changed.
@@ -83,14 +99,17 @@ impl Turn<'_> {
         self.live().targeted_at = Some(now_ms);
     }
 
-    fn reconcile(&mut self, member_id: &str, owned: Option<&Partitions>) {
+    fn reconcile(&mut self, member_id: &str, owned: Option<&Partitions>, change: Change) {
         let Some(image) = self.consumer() else { return };
         let Some(member) = image.members.get(member_id) else { return };
         if member.current.is_settled(image.target_epoch) {
             return;
         }
         let held = image.held_by_others(member_id);
-        let aim = Aim { epoch: image.target_epoch, target: &member.target, held: &held, owned };
+        let subscribed = || Resolver::new(&self.coordinator.catalog).topics(&member.subscription);
+        let given = (change == Change::Resubscribed).then(subscribed);
+        let (epoch, target) = (image.target_epoch, &member.target);
+        let aim = Aim { epoch, target, held: &held, owned, given: given.as_ref() };
         let next = aim.step(&member.current);
         if next == member.current {
             return;

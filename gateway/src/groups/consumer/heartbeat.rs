@@ -2,11 +2,12 @@
 
 use super::super::ask::GroupError;
 use super::super::coordinator::Turn;
+use super::converge::Change;
 use super::image::{ConsumerImage, ConsumerRecord, Current, Partitions, Step, Subscription};
 use super::member::{Place, fenced, place, subscribes_otherwise, subscription_after};
 use super::migrate::Kind;
 use super::request::{Beat, BeatRefused, Beaten, refuse};
-use super::{LEAVE_EPOCH, LEAVE_STATIC_EPOCH};
+use super::{JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH};
 
 impl Turn<'_> {
     /// A heartbeat of a member or of one that wants to be one.
@@ -39,8 +40,12 @@ impl Turn<'_> {
         }
         let member_id = place.member_id().to_owned();
         let known = place.known_id().and_then(|id| self.member(id)).map(|m| m.current.clone());
-        let changed = self.seat(&place, before.as_ref(), after);
-        self.converge(&member_id, beat.owned.as_ref(), changed);
+        let change = match self.seat(&place, before.as_ref(), after) {
+            false => Change::None,
+            true if beat.epoch == JOIN_EPOCH => Change::Joined,
+            true => Change::Resubscribed,
+        };
+        self.converge(&member_id, beat.owned.as_ref(), change);
         self.heard(&member_id);
         Ok(self.beaten(&member_id, beat, &known.unwrap_or_default()))
     }

@@ -15,6 +15,8 @@ pub(super) struct Aim<'a> {
     pub(super) held: &'a BTreeSet<(TopicId, i32)>,
     /// What the member says it owns; `None`: it did not say.
     pub(super) owned: Option<&'a Partitions>,
+    /// Topics that it may be given more of; `None`: all of its target.
+    pub(super) given: Option<&'a BTreeSet<TopicId>>,
 }
 
 impl Aim<'_> {
@@ -37,7 +39,7 @@ impl Aim<'_> {
         }
         let mut waits = false;
         for (topic, partition) in flat(self.target) {
-            if contains(&assigned, (topic, partition)) {
+            if contains(&assigned, (topic, partition)) || self.given.is_some_and(|of| !of.contains(&topic)) {
                 continue;
             }
             if self.held.contains(&(topic, partition)) && !mutant::is(Mutant::HeldIsGiven) {
@@ -93,7 +95,7 @@ mod tests {
         let target = of(target);
         let held = flat(&of(held)).collect();
         let owned = owned.map(of);
-        Aim { epoch, target: &target, held: &held, owned: owned.as_ref() }.step(current)
+        Aim { epoch, target: &target, held: &held, owned: owned.as_ref(), given: None }.step(current)
     }
 
     #[test]
@@ -129,6 +131,14 @@ mod tests {
         // It comes back to where it was: what it gave up is its own again.
         assert_eq!(step(&asked, 7, &[0, 1, 2], &[], Some(&[0, 1])).assigned, of(&[0, 1, 2]));
         assert_eq!(step(&asked, 7, &[0, 1, 2], &[2], Some(&[0, 1])).state, Step::Unreleased);
+    }
+
+    #[test]
+    fn of_topics_that_it_has_just_taken_back_a_member_is_given_no_more() {
+        let target = of(&[0, 1]);
+        let (held, owned, given) = (BTreeSet::new(), of(&[0]), BTreeSet::new());
+        let aim = Aim { epoch: 3, target: &target, held: &held, owned: Some(&owned), given: Some(&given) };
+        assert_eq!(aim.step(&at(2, Step::Unrevoked, &[0], &[2])), at(3, Step::Stable, &[0], &[]));
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use super::image::{ConsumerImage, Subscription};
 use super::re2j;
-use rangeway_core::api::{Catalog, TopicView};
+use rangeway_core::api::Catalog;
 use rangeway_core::types::TopicId;
 use regex::{Regex, RegexBuilder};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 /// Memory that one compiled pattern may take, bytes.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -68,8 +67,8 @@ impl<'a> Resolver<'a> {
         }
         let found: BTreeSet<TopicId> = match compile_stored(pattern) {
             Ok(regex) => {
-                let by_pattern = |t: &&Arc<TopicView>| !t.internal && t.derived_from.is_none();
-                let topics = self.catalog.by_name.values().filter(by_pattern);
+                // What is shown of the groups' offsets too, as in Kafka, which leaves no internal topic out.
+                let topics = self.catalog.by_name.values().filter(|t| !t.internal);
                 let topics = topics.filter(|t| regex.is_match(&t.name));
                 topics.map(|t| t.id).collect()
             }
