@@ -409,6 +409,11 @@ impl Api {
         self.node.takes_own(at, purpose)
     }
 
+    /// Whether a partition takes no records of clients since a disk is full.
+    pub fn is_full(&self, at: TopicPartition) -> bool {
+        self.node.is_full(at)
+    }
+
     /// Ends a transaction in one partition: returns once its marker is durable there, or was already. Waits where the
     /// partition takes nothing now (a full window, a split, a roll). A marker for a producer without an open transaction is
     /// written all the same. One that timed out may be written still: the same marker again is answered as the first.

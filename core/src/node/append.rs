@@ -84,6 +84,11 @@ impl Inner {
         self.range(at).ok_or(AppendError::UnknownPartition)?.takes_own(purpose)
     }
 
+    /// Whether a partition's disk takes no records since it is full.
+    pub(crate) fn is_full(&self, at: TopicPartition) -> bool {
+        self.range(at).is_some_and(|range| range.is_full())
+    }
+
     /// Ends a transaction in one partition durably.
     pub(crate) async fn write_marker(
         &self,

@@ -10,6 +10,7 @@ use crate::control::state::{Range, Topic};
 use crate::drive::{LogDrive, ScanQuery};
 use crate::range::fold::{LogSummary, SealedSegment, Step, next_to_read};
 use crate::range::lineage::{self, Kin};
+use crate::range::primary::Base;
 use crate::range::project;
 use crate::range::segment::{Owner, Segment};
 use crate::range::state::RangeState;
@@ -44,7 +45,7 @@ impl OpenSegments {
 
 /// What one range's own log gives.
 enum Own {
-    State(RangeState),
+    State(RangeState, Option<Base>),
     /// Nothing: the state is what these ranges ended with.
     Inherited(Vec<RangeId>),
 }
@@ -124,6 +125,17 @@ impl Inner {
         range: &Range,
         sealed: &[Arc<Segment>],
     ) -> Result<RangeState, String> {
+        self.fold_range_from(topic, range, sealed).await.map(|(state, _)| state)
+    }
+
+    /// As [`fold_range`](Inner::fold_range), with the checkpoint of the range's own that it was folded from, if it has one.
+    pub(super) async fn fold_range_from(
+        &self,
+        topic: &Topic,
+        range: &Range,
+        sealed: &[Arc<Segment>],
+    ) -> Result<(RangeState, Option<Base>), String> {
+        let mut from = None;
         let mut folded: HashMap<RangeId, RangeState> = HashMap::new();
         let mut ahead = vec![Folding { range, parents: None }];
         while let Some(mut one) = ahead.pop() {
@@ -140,7 +152,8 @@ impl Inner {
                     };
                     match own {
                         Own::Inherited(parents) => parents,
-                        Own::State(state) => {
+                        Own::State(state, base) => {
+                            from = if id == range.id { base } else { from };
                             folded.insert(id, state);
                             continue;
                         }
@@ -158,7 +171,8 @@ impl Inner {
             ahead.push(Folding { range: one.range, parents: Some(parents) });
             ahead.extend(missing);
         }
-        folded.remove(&range.id).ok_or_else(|| format!("range {} has no state", range.id))
+        let state = folded.remove(&range.id).ok_or_else(|| format!("range {} has no state", range.id))?;
+        Ok((state, from))
     }
 
     async fn fold_own(&self, range: &Range, sealed: &[Arc<Segment>]) -> Result<Own, String> {
@@ -186,17 +200,17 @@ impl Inner {
                         before = index;
                         continue;
                     }
-                    if let Some(state) = fold_segment(&*found.drive, segment, range.span).await? {
-                        return Ok(Own::State(state));
+                    if let Some((state, base)) = fold_segment(&*found.drive, segment, range.span).await? {
+                        return Ok(Own::State(state, Some(base)));
                     }
                     holds_no_state(&*found.drive, segment).await?;
                     before = index;
                 }
-                Step::Blank => return Ok(Own::State(RangeState::new(range.span))),
+                Step::Blank => return Ok(Own::State(RangeState::new(range.span), None)),
                 Step::Parents(parents) => return Ok(Own::Inherited(parents)),
                 Step::Lost if self.forgets(range) => {
                     tracing::warn!(range = %range.id, "a range of memory drives starts empty: its records went with the process");
-                    return Ok(Own::State(RangeState::new(range.span)));
+                    return Ok(Own::State(RangeState::new(range.span), None));
                 }
                 Step::Lost => {
                     return Err(format!(

@@ -149,6 +149,7 @@ impl Inner {
             }
             _ => return,
         }
+        range.begin_with_room(self.now_ms());
         let config = topic.config.load_full();
         let (bytes, first_append_at) = range.head_data();
         let now = self.now_ms();

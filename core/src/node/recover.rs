@@ -8,6 +8,7 @@ use crate::drive::{LogDrive, Read, ScanQuery, SealId};
 use crate::loglet::repair::Repair;
 use crate::loglet::sealer::{SealCommand, SealEnd, SealRecord, Sealer};
 use crate::range::fold::{Fold, FoldError, SealedSegment};
+use crate::range::primary::Base;
 use crate::range::read::load;
 use crate::range::state::RangeState;
 use crate::types::Address;
@@ -96,19 +97,19 @@ async fn copy_one(drive: &dyn LogDrive, address: Address, below: Address, by: Se
     drive.repair(address, entry, below, by).await.map_err(|e| e.to_string())
 }
 
-/// Folds a segment from its newest complete checkpoint; `None` when it holds none.
+/// Folds a segment from its newest complete checkpoint, which is told too; `None` when it holds none.
 pub(super) async fn fold_segment(
     drive: &dyn LogDrive,
     segment: SealedSegment,
     span: crate::types::Span,
-) -> Result<Option<RangeState>, String> {
+) -> Result<Option<(RangeState, Base)>, String> {
     let found = drive.last_of(EntryKind::Checkpoint, CHECKPOINT_LAST, segment.tail).await;
     let Some(mut last_piece) = found.map_err(|e| e.to_string())? else { return Ok(None) };
     loop {
         let piece = payload_at(drive, last_piece).await?;
         let fold = Fold::begin(segment, span, &piece, last_piece).map_err(|e| e.to_string())?;
         match run(drive, segment, fold).await? {
-            Ok(state) => return Ok(Some(state)),
+            Ok(folded) => return Ok(Some(folded)),
             Err(FoldError::NewerCheckpoint { last_piece: newer, .. }) => last_piece = newer,
             Err(error) => return Err(error.to_string()),
         }
@@ -119,7 +120,7 @@ async fn run(
     drive: &dyn LogDrive,
     segment: SealedSegment,
     mut fold: Fold,
-) -> Result<Result<RangeState, FoldError>, String> {
+) -> Result<Result<(RangeState, Base), FoldError>, String> {
     let mut from = fold.from();
     while from < segment.tail {
         let query = ScanQuery { from, below: segment.tail, max_entries: SCAN_ENTRIES };
@@ -142,7 +143,8 @@ async fn run(
             from = stored.header.address.plus(1);
         }
     }
-    Ok(fold.finish())
+    let base = Base { loglet: segment.loglet, log_starts: fold.log_starts() };
+    Ok(fold.finish().map(|state| (state, base)))
 }
 
 pub(super) async fn payload_at(drive: &dyn LogDrive, address: Address) -> Result<Bytes, String> {

@@ -12,7 +12,7 @@ use crate::control::state::{Operation, OperationState, Range, Topic};
 use crate::control::{self, ControlError, propose_one};
 use crate::drive::expr::PlaceError;
 use crate::env::{Clock, SystemClock};
-use crate::range::primary::{Known, Phase, RangePrimary};
+use crate::range::primary::{Base, Known, Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::range::{lineage, project};
@@ -147,6 +147,8 @@ struct Folded {
     ended: Option<Ended>,
     sealed: Vec<Arc<Segment>>,
     state: RangeState,
+    /// What it was folded from, in the range's own log.
+    base: Option<Base>,
 }
 
 impl Inner {
@@ -177,7 +179,18 @@ impl Inner {
             }
         }
         drop(folding);
-        self.record_restart(&folded).await?;
+        if let Err(error) = self.record_restart(&folded).await {
+            // Fenced and not recorded: they go on, each by itself, when there is room.
+            let why = match error {
+                StartError::Control(ControlError::Full(why)) => why,
+                error => return Err(error),
+            };
+            tracing::error!(why, "no room to record the start");
+            let (ended, rest): (Vec<_>, Vec<_>) = folded.into_iter().partition(|one| one.ended.is_some());
+            folded = rest;
+            let topic = |one: &Folded| state.topics.get(&one.topic).cloned();
+            blocked.extend(ended.into_iter().filter_map(|one| Some((topic(&one)?, one.range, why.clone()))));
+        }
         folded.extend(resumed);
         let state = self.control.read();
         let mut by_topic: HashMap<TopicId, Vec<Arc<RangePrimary>>> = HashMap::new();
@@ -252,7 +265,7 @@ impl Inner {
             let range = topic.ranges.get(id).ok_or("a child is gone")?.clone();
             let inherited = project::inherit(range.span, &states).map_err(|e| e.to_string())?;
             let sealed = lineage::inherit(range.span, lists.iter().map(|list: &Vec<_>| list.as_slice()));
-            Ok(Folded { topic: topic.id, range, ended: None, sealed, state: inherited })
+            Ok(Folded { topic: topic.id, range, ended: None, sealed, state: inherited, base: None })
         };
         created.iter().map(child).collect()
     }
@@ -267,9 +280,9 @@ impl Inner {
         }
         let ended = if range.open().is_some() { Some(self.seal(range).await?) } else { None };
         let own = self.sealed_segments(range, ended.as_ref())?;
-        let state = self.fold_range(topic, range, &own).await?;
+        let (state, base) = self.fold_range_from(topic, range, &own).await?;
         let sealed = self.history(topic, range, own)?;
-        Ok(Folded { topic: topic.id, range: range.clone(), ended, sealed, state })
+        Ok(Folded { topic: topic.id, range: range.clone(), ended, sealed, state, base })
     }
 
     async fn record_restart(&self, folded: &[Folded]) -> Result<(), StartError> {
@@ -310,7 +323,7 @@ impl Inner {
         let stamping = stamping(&self.config_of(topic)?);
         let primary =
             RangePrimary::new(topic.id, range.id, limits, stamping, one.state, one.sealed, segment.clone());
-        primary.open(segment, &epochs(range), Vec::new(), self.now_ms());
+        primary.reopen(segment, &epochs(range), one.base, self.now_ms());
         Ok(primary)
     }
 
@@ -349,7 +362,8 @@ impl Inner {
         let _layout = self.layout.lock().await;
         for topic in self.all_topics().values() {
             for range in topic.ranges().iter() {
-                if range.unfolded().0 > 0 {
+                // On a full disk the next start folds a little more.
+                if range.unfolded().0 > 0 && range.has_room_for_checkpoint() {
                     range.checkpoint(self.now_ms());
                 }
                 range.close(Phase::Stopping);

@@ -9,6 +9,7 @@ mod lineage;
 mod parking;
 mod reshard;
 mod reshard_faults;
+mod restarts;
 mod transaction_storm;
 mod transactions;
 

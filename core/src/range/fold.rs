@@ -11,6 +11,7 @@ use crate::range::state::{ApplyError, RangeState};
 use crate::testing::{Mutant, broken};
 use crate::types::{Address, LogletId, Offset, Partition, RangeId, Span};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// A segment that is sealed, its tail recorded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -144,6 +145,8 @@ pub struct Fold {
     pieces: Vec<Bytes>,
     pending: Vec<Pending>,
     state: Option<RangeState>,
+    /// As the checkpoint has them.
+    log_starts: Arc<[(Partition, Offset)]>,
 }
 
 impl Fold {
@@ -171,6 +174,7 @@ impl Fold {
             pieces: Vec::new(),
             pending: Vec::new(),
             state: None,
+            log_starts: Arc::default(),
         })
     }
 
@@ -217,6 +221,11 @@ impl Fold {
         }
     }
 
+    /// The log starts that the checkpoint holds: a fold from it needs no record below them. None before it was whole.
+    pub fn log_starts(&self) -> Arc<[(Partition, Offset)]> {
+        self.log_starts.clone()
+    }
+
     /// The state as far as entries were given, and the address after the last of them; `None` before the checkpoint was
     /// whole. No fold of the log where more follows: what can still be read of a log that is damaged further on.
     pub fn so_far(self) -> Option<(RangeState, Address)> {
@@ -249,6 +258,7 @@ impl Fold {
             return Err(FoldError::Span { loglet, got: captured.state.span(), expected: self.span });
         }
         self.pieces.clear();
+        self.log_starts = captured.state.log_starts();
         self.state = Some(captured.state);
         for pending in std::mem::take(&mut self.pending) {
             self.take(pending)?;

@@ -328,10 +328,10 @@ pub async fn load(payload: Payload) -> Result<Bytes, ReadError> {
     }
 }
 
-/// The error of a read of `segment`; logged when it is a new one.
+/// The error of a read of `segment`; logged when it is a new one, and not of what was let go meanwhile.
 pub(super) fn unreadable(range: &RangePrimary, segment: &Segment, error: ReadError) -> ReadFailure {
     let what = error.to_string();
-    if segment.is_new(&what) {
+    if range.reads(segment) && segment.is_new(&what) {
         tracing::warn!(topic = %range.topic, range = %range.id, segment = %segment.loglet, what, "read failed");
     }
     ReadFailure::Storage(format!(

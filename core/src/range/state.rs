@@ -223,6 +223,12 @@ impl RangeState {
         self.span.iter().zip(self.chunks.iter().flat_map(|chunk| chunk.iter()))
     }
 
+    /// The log starts that rose, in partition order.
+    pub fn log_starts(&self) -> Arc<[(Partition, Offset)]> {
+        let raised = self.partitions().filter(|(_, p)| p.log_start > 0);
+        raised.map(|(partition, p)| (partition, p.log_start)).collect()
+    }
+
     /// The producers of the range.
     pub fn producers(&self) -> &ProducerTable {
         &self.producers

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 pub struct LogBounds {
     /// First readable offset.
     pub start: Offset,
+    /// One above the last readable offset.
+    pub end: Offset,
     /// Leader epoch; another one than at load means that others may have written.
     pub epoch: i32,
 }
@@ -50,6 +52,8 @@ pub trait PartitionLog: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure>> + Send;
     /// What would be taken now. Between this and an append there is room for what is decided at a time.
     fn room(&self) -> Room;
+    /// Whether a disk is full: then nothing is appended that can be done without.
+    fn is_full(&self) -> bool;
     /// Raises the log start.
     fn trim(&self, before: Offset) -> impl Future<Output = Result<(), ReadFailure>> + Send;
     /// Start and epoch now; an error when this node does not lead the partition.
@@ -90,6 +94,10 @@ impl PartitionLog for ApiLog {
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.api.is_full(self.at)
+    }
+
     async fn read(
         &self,
         from: Offset,
@@ -104,6 +112,7 @@ impl PartitionLog for ApiLog {
 
     fn bounds(&self) -> Result<LogBounds, ReadFailure> {
         let offsets = self.api.offsets(self.at)?;
-        Ok(LogBounds { start: offsets.log_start, epoch: offsets.leader_epoch })
+        let end = offsets.high_watermark;
+        Ok(LogBounds { start: offsets.log_start, end, epoch: offsets.leader_epoch })
     }
 }

@@ -5,7 +5,7 @@
 //! serves many calls and no machine is ever seen ahead of its log from outside.
 
 use super::fold::{self, Fold};
-use super::{Machine, Now, Outcome, PartitionLog, Room, Ticket};
+use super::{LogBounds, Machine, Now, Outcome, PartitionLog, Room, Ticket};
 use crate::api::OwnEntry;
 use crate::error::{AppendError, ReadFailure};
 use crate::types::{NodeId, Offset};
@@ -124,8 +124,15 @@ impl<M: Machine> Partition<M> {
     pub fn start<L: PartitionLog>(log: L, settings: M::Settings, options: Options) -> Partition<M> {
         let (queue, calls) = mpsc::channel(QUEUE_CALLS_MAX);
         let failing = Failing::default();
-        let driver =
-            Driver { log, settings, options, calls, origin: Instant::now(), failing: failing.clone() };
+        let driver = Driver {
+            log,
+            settings,
+            options,
+            calls,
+            origin: Instant::now(),
+            failing: failing.clone(),
+            is_fresh: true,
+        };
         let task = tokio::spawn(driver.run());
         Partition { queue, failing, task: parking_lot::Mutex::new(Some(task)) }
     }
@@ -171,6 +178,8 @@ struct Driver<M: Machine, L> {
     calls: mpsc::Receiver<Call<M>>,
     origin: Instant,
     failing: Failing,
+    /// Has appended nothing yet.
+    is_fresh: bool,
 }
 
 /// A loaded machine and where its log stands.
@@ -208,6 +217,7 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
             let reason = match self.load_answering().await {
                 Ok(mut serving) => {
                     self.note(None);
+                    self.is_fresh = false;
                     let Err(reason) = self.serve(&mut serving).await else { return };
                     tracing::warn!(%reason, "a coordinator partition drops its state and loads again");
                     for (_, reply) in serving.tickets.drain() {
@@ -250,7 +260,10 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
 
     /// Loads; calls wait meanwhile, for a while.
     async fn load_answering(&mut self) -> Result<Serving<M>, Unavailable> {
-        let load = load::<M, L>(&self.log, &self.settings);
+        // What was in flight when the process before ended is stored or never will be: the range was fenced since.
+        let barrier = if self.is_fresh && self.log.is_full() { Barrier::None } else { Barrier::Written };
+        self.is_fresh &= barrier == Barrier::None;
+        let load = load::<M, L>(&self.log, &self.settings, barrier);
         tokio::pin!(load);
         let patience = sleep(self.options.load_patience);
         tokio::pin!(patience);
@@ -480,25 +493,39 @@ fn push_entry<M: Machine>(entries: &mut Vec<OwnEntry>, out: &mut Outcome<M>) -> 
     Ok(bytes)
 }
 
+/// Whether a load writes a barrier.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Barrier {
+    Written,
+    /// On a full disk, where starts would fill what is left of it: the first load of a process, which has nothing in flight.
+    None,
+}
+
 /// Folds the log behind a barrier: when the barrier is durable, every earlier append is stored or never will be, and
 /// this node was the leader.
 async fn load<M: Machine, L: PartitionLog>(
     log: &L,
     settings: &M::Settings,
+    barrier: Barrier,
 ) -> Result<Serving<M>, Unavailable> {
-    let barrier = fold::control::<M>(&[]).map_err(|e| Unavailable::Storage(e.to_string()))?;
-    let epoch = log.bounds()?.epoch;
-    let barrier_at = log.append(vec![barrier]).await?;
+    let LogBounds { epoch, end, .. } = log.bounds()?;
+    let end = match barrier {
+        Barrier::Written => {
+            let barrier = fold::control::<M>(&[]).map_err(|e| Unavailable::Storage(e.to_string()))?;
+            log.append(vec![barrier]).await? + 1
+        }
+        Barrier::None => end,
+    };
     let bounds = log.bounds()?;
     if bounds.epoch != epoch {
         return Err(Unavailable::NotLeader { leader: None });
     }
     let mut fold = Fold::new(bounds.start);
-    while fold.next() <= barrier_at {
+    while fold.next() < end {
         let entries = log.read(fold.next(), LOAD_ENTRIES).await?;
         if entries.is_empty() {
             let at = fold.next();
-            return Err(Unavailable::Storage(format!("nothing readable at offset {at} below {barrier_at}")));
+            return Err(Unavailable::Storage(format!("nothing readable at offset {at} below {end}")));
         }
         for (offset, kind, payload) in entries {
             fold.push(offset, kind, payload).map_err(|e| Unavailable::Storage(e.to_string()))?;

@@ -201,6 +201,10 @@ impl PartitionLog for FakeLog {
         self.0.lock().room.clone().unwrap_or(Room::Records)
     }
 
+    fn is_full(&self) -> bool {
+        self.room() != Room::Records
+    }
+
     async fn trim(&self, before: Offset) -> Result<(), ReadFailure> {
         let mut disk = self.0.lock();
         let drop = (before - disk.start) as usize;
@@ -211,7 +215,7 @@ impl PartitionLog for FakeLog {
 
     fn bounds(&self) -> Result<LogBounds, ReadFailure> {
         let disk = self.0.lock();
-        Ok(LogBounds { start: disk.start, epoch: disk.epoch })
+        Ok(LogBounds { start: disk.start, end: disk.end(), epoch: disk.epoch })
     }
 }
 
@@ -448,24 +452,30 @@ fn while_the_log_takes_no_records_the_state_is_read_nothing_is_decided_and_all_g
 }
 
 #[test]
-fn a_log_that_takes_what_frees_is_loaded_and_one_that_takes_nothing_is_when_it_does_again() {
+fn the_log_of_a_full_disk_is_loaded_without_taking_room_of_it_however_often() {
     block_on(async {
         let log = FakeLog::default();
         let first = start(&log);
         assert_eq!(first.call(Ask::Add("a".into(), 5)).await, Ok(5));
         first.stop().await;
-        log.0.lock().room = Some(Room::Freeing("disk full".into()));
-        let second = start(&log);
-        assert_eq!(second.call(Ask::Get("a".into())).await, Ok(5));
-        let refused = Unavailable::Storage("disk full".into());
-        assert_eq!(second.call(Ask::Add("a".into(), 1)).await, Err(refused.clone()));
-        second.stop().await;
-        log.0.lock().room = Some(Room::Nothing("disk full".into()));
-        let third = start(&log);
-        assert_eq!(third.call(Ask::Get("a".into())).await, Err(refused));
+        let (refused, appends) = (Unavailable::Storage("disk full".into()), log.0.lock().appends);
+        for room in [Room::Freeing("disk full".into()), Room::Nothing("disk full".into())] {
+            log.0.lock().room = Some(room);
+            let again = start(&log);
+            assert_eq!(again.call(Ask::Get("a".into())).await, Ok(5));
+            assert_eq!(again.call(Ask::Add("a".into(), 1)).await, Err(refused.clone()));
+            again.stop().await;
+        }
+        assert_eq!(log.0.lock().appends, appends);
+        assert_eq!(log.0.lock().refused, 0);
+        let last = start(&log);
+        assert_eq!(last.call(Ask::Get("a".into())).await, Ok(5));
         log.0.lock().room = None;
-        while third.call(Ask::Get("a".into())).await != Ok(5) {}
-        assert_eq!(third.call(Ask::Add("a".into(), 1)).await, Ok(6));
+        while last.call(Ask::Add("a".into(), 1)).await != Ok(6) {}
+        last.stop().await;
+        let (first, appends) = (start(&log), log.0.lock().appends);
+        assert_eq!(first.call(Ask::Get("a".into())).await, Ok(6));
+        assert_eq!(log.0.lock().appends, appends + 1, "behind a barrier where there is room");
     });
 }
 

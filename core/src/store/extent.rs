@@ -33,7 +33,7 @@ pub(crate) struct Extent {
     pub(crate) path: PathBuf,
     /// Opened for buffered reads.
     pub(crate) file: Arc<File>,
-    pub(crate) len: u64,
+    len: AtomicU64,
     /// Leaves that have anything in it, in order.
     pub(crate) leaves: Mutex<BTreeSet<LeafId>>,
     /// Payload bytes of leaves that were deleted before it has a directory.
@@ -73,7 +73,7 @@ impl Extent {
             stuck: AtomicBool::new(false),
             path,
             file: Arc::new(file),
-            len,
+            len: AtomicU64::new(len),
             leaves: Mutex::default(),
             gone: Mutex::default(),
             directory: OnceLock::new(),
@@ -87,6 +87,16 @@ impl Extent {
             let bytes = index.entries().iter().map(|e| u64::from(e.payload_len)).sum();
             self.gone.lock().insert(id, bytes);
         }
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Its end was cut: so many bytes of the file are left.
+    pub(crate) fn shrink(&self, len: u64) {
+        self.len.store(len, Ordering::Relaxed);
     }
 
     pub(crate) fn is_chunk(&self) -> bool {
@@ -119,7 +129,7 @@ impl Extent {
 
     pub(crate) fn set_checked(&self, position: u32) {
         let (word, bit) = Extent::bit(position);
-        let words = self.len as usize / BLOCK / 64 + 1;
+        let words = self.len() as usize / BLOCK / 64 + 1;
         let all = self.checked.get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
         if let Some(w) = all.get(word) {
             w.fetch_or(bit, Ordering::Relaxed);

@@ -126,7 +126,7 @@ impl Copy<'_> {
     ///
     /// Errors: not even for the first; what cannot be read.
     fn fitting(&self) -> Result<usize, Failed> {
-        let lens: Vec<u64> = self.plan.sources.iter().map(|source| source.len).collect();
+        let lens: Vec<u64> = self.plan.sources.iter().map(|source| source.len()).collect();
         let (plenty, least) = (self.inner.room(false)?, self.inner.room(true)?);
         if lens.iter().sum::<u64>() < plenty {
             return Ok(lens.len());

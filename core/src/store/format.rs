@@ -52,7 +52,7 @@ pub(crate) struct ExtentHeader {
     pub(crate) number: u64,
     /// Number of the first group in it: all groups below are proven to be on the disk.
     pub(crate) first_group: u64,
-    /// Length of the file.
+    /// Length of the file, at least.
     pub(crate) len: u64,
     /// Random; salts the checksums of the extent's groups, so that no payload can pass for a group.
     pub(crate) salt: u64,
@@ -72,8 +72,7 @@ pub(crate) enum HeaderBlock {
 }
 
 impl ExtentHeader {
-    /// The header block: two copies, so that one bad byte loses nothing.
-    pub(crate) fn encode(&self) -> [u8; BLOCK] {
+    fn copy(&self) -> [u8; EXTENT_HEADER_LEN] {
         let mut h = [0u8; EXTENT_HEADER_LEN];
         h[0..4].copy_from_slice(&EXTENT_MAGIC);
         h[4] = VERSION;
@@ -85,10 +84,31 @@ impl ExtentHeader {
         h[56..64].copy_from_slice(&self.salt.to_le_bytes());
         let crc = crc32c(&[&h[..EXTENT_HEADER_LEN - 4]]);
         h[EXTENT_HEADER_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
+        h
+    }
+
+    /// The header block: two copies, so that one bad byte loses nothing.
+    pub(crate) fn encode(&self) -> [u8; BLOCK] {
+        self.encode_cut(self.len)
+    }
+
+    /// The header block of an extent whose end is about to be cut to `len`: its second copy says so, the first not yet.
+    pub(crate) fn encode_cut(&self, len: u64) -> [u8; BLOCK] {
+        let second = ExtentHeader { len, ..*self }.copy();
         let mut block = [0u8; BLOCK];
-        block[..EXTENT_HEADER_LEN].copy_from_slice(&h);
-        block[SECOND_COPY..SECOND_COPY + EXTENT_HEADER_LEN].copy_from_slice(&h);
+        block[..EXTENT_HEADER_LEN].copy_from_slice(&self.copy());
+        block[SECOND_COPY..SECOND_COPY + EXTENT_HEADER_LEN].copy_from_slice(&second);
         block
+    }
+
+    /// Whether a block is this header and nothing else. Copies may differ in the length: the cut of the end was cut off.
+    pub(crate) fn is_whole(&self, block: &[u8; BLOCK]) -> bool {
+        let second = block.get(SECOND_COPY..).and_then(ExtentHeader::decode);
+        matches!(second, Some(Ok(second)) if *block == self.encode_cut(second.len))
+    }
+
+    fn is_like(&self, other: &ExtentHeader) -> bool {
+        ExtentHeader { len: other.len, ..*self } == *other
     }
 
     fn decode(h: &[u8]) -> Option<Result<ExtentHeader, u8>> {
@@ -117,7 +137,7 @@ impl ExtentHeader {
         let rest_is_zero = |from: usize| block.get(from..).is_some_and(|b| b.iter().all(|x| *x == 0));
         match (first, second) {
             (Some(Err(v)), _) | (_, Some(Err(v))) => HeaderBlock::Newer(v),
-            (Some(Ok(a)), Some(Ok(b))) => HeaderBlock::Live { header: a, damaged_copy: a != b },
+            (Some(Ok(a)), Some(Ok(b))) => HeaderBlock::Live { header: a, damaged_copy: !a.is_like(&b) },
             (None, Some(Ok(header))) => HeaderBlock::Live { header, damaged_copy: true },
             // The second copy is written with the first: zeros there mean that the write was cut.
             (_, None) if rest_is_zero(SECOND_COPY) => HeaderBlock::Spare,

@@ -391,7 +391,7 @@ impl Journal {
 
     /// Bytes left in the open extent.
     fn left(&self) -> u64 {
-        self.open.as_ref().map_or(0, |o| o.extent.len.saturating_sub(o.position))
+        self.open.as_ref().map_or(0, |o| o.extent.len().saturating_sub(o.position))
     }
 
     /// Most bytes that the current group may take.

@@ -149,6 +149,14 @@ impl Keeper {
         }
     }
 
+    /// Takes what a start found closed, and frees what it can at once.
+    pub(crate) fn tidy(&mut self, closed: Vec<Closed>) {
+        self.closed.extend(closed);
+        if let Err(e) = self.check() {
+            self.failed(&e, Instant::now());
+        }
+    }
+
     /// Nothing is lost: the extent stays indexed in memory, or is not recycled, until the next attempt, which waits a little.
     fn failed(&mut self, error: &io::Error, now: Instant) {
         self.look_from = self.look_from.max(now + RETRY);
@@ -220,6 +228,7 @@ impl Keeper {
                 *index = Index::Disk(summary);
             }
         }
+        self.inner.give_back(extent, closed.data_end);
         Ok(())
     }
 
@@ -252,12 +261,37 @@ impl Keeper {
 
     /// Writes missing directories, retires what is dead, and has rewritten what should be.
     fn check(&mut self) -> io::Result<()> {
+        self.give_up_spares()?;
+        // Where there is no room for a directory, what older extents take may be freed all the same.
+        let closed = self.close_all();
+        let given = self.give_back_all();
+        self.free().and(given).and(closed)
+    }
+
+    fn close_all(&mut self) -> io::Result<()> {
         while let Some(closed) = self.closed.pop_front() {
             if let Err(e) = self.close(&closed) {
                 self.closed.push_front(closed);
                 return Err(e);
             }
         }
+        Ok(())
+    }
+
+    /// While room is short, what was closed before it was gives back its end too.
+    fn give_back_all(&self) -> io::Result<()> {
+        if !self.inner.is_short()? {
+            return Ok(());
+        }
+        let extents: Vec<Arc<Extent>> = self.inner.extents.lock().live.values().cloned().collect();
+        for (extent, header) in extents.iter().filter_map(|e| Some((e, e.directory.get()?))) {
+            self.inner.give_back(extent, header.data_end);
+        }
+        Ok(())
+    }
+
+    /// Retires what is dead, and has rewritten what should be.
+    fn free(&mut self) -> io::Result<()> {
         if self.halted && self.inner.faults.is_some() {
             // A test wants to find what a kill leaves behind.
             return Ok(());
@@ -324,7 +358,7 @@ impl Keeper {
             adopted: e.is_adopted(),
             stuck: e.stuck.load(Ordering::Relaxed),
             life: *life,
-            len: e.len,
+            len: e.len(),
             entries: e.directory.get().map_or(0, |d| u64::from(d.entries)),
         };
         // A chunk must not come to cover what is missing: brought back, it would be taken for recycled.
@@ -476,9 +510,9 @@ impl Keeper {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
             }
-            let len = extent.len;
-            let room = self.inner.extents.lock().spares.len() < SPARES_MAX && len == self.inner.extent_bytes;
-            if room {
+            let len = extent.len();
+            let few = self.inner.extents.lock().spares.len() < SPARES_MAX;
+            if few && len == self.inner.extent_bytes && !self.inner.is_short()? {
                 // Zeros where the header was: the file holds nothing any more.
                 let writer = Writer::open(&extent.path, self.inner.mode, None)?;
                 let mut zeros = Aligned::with_capacity(BLOCK);
@@ -491,6 +525,17 @@ impl Keeper {
             }
             sync_dir(extent.path.parent().unwrap_or(&self.inner.dir))?;
             self.inner.counters.recycled.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Deletes spare files while less than the reserve is free: small files need room too, and extents that are as small as the
+    /// disk is full.
+    fn give_up_spares(&self) -> io::Result<()> {
+        while self.inner.is_short()? {
+            let _moving = self.inner.moving();
+            let Some(spare) = self.inner.extents.lock().spares.pop() else { break };
+            std::fs::remove_file(&spare.path)?;
         }
         Ok(())
     }

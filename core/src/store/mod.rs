@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 mod chunk;
+mod cut;
 mod directory;
 mod extent;
 mod file;
@@ -393,13 +394,18 @@ impl DiskStore {
         if !has_data && inner.extent_bytes >= ZEROED_EXTENT_MIN {
             inner.keep(Job::Zero);
         }
-        recovered.closed.into_iter().for_each(|closed| inner.keep(Job::Closed(closed)));
         let journal = Journal::new(inner.clone(), recovered.open, recovered.next_group);
         // A disk that is full is known as such when what it holds is looked at first.
         drop(inner.admit(0, Purpose::Records));
-        inner.check_extents();
         let (plans, planned) = channel();
-        let keeper = Keeper::new(inner.clone(), recovered.table_sequence, recovered.stale, plans);
+        let mut keeper = Keeper::new(inner.clone(), recovered.table_sequence, recovered.stale, plans);
+        if inner.is_short().unwrap_or(true) && !inner.is_dead() {
+            // What earlier starts left is given back before this one needs room.
+            keeper.tidy(recovered.closed);
+        } else {
+            recovered.closed.into_iter().for_each(|closed| inner.keep(Job::Closed(closed)));
+        }
+        inner.check_extents();
         let keeper = spawn("keeper", move || keeper.run(jobs)).map_err(OpenError::io(&inner.dir))?;
         let shared = inner.clone();
         let flusher =
@@ -552,7 +558,7 @@ impl DiskStore {
             extents_spare: extents.spares.len() as u64,
             chunks: extents.chunks.len() as u64,
             adopted: extents.live.values().filter(|e| e.is_adopted()).count() as u64,
-            scattered_bytes: extents.live.values().filter(|e| e.is_scattered()).map(|e| e.len).sum(),
+            scattered_bytes: extents.live.values().filter(|e| e.is_scattered()).map(|e| e.len()).sum(),
             journal_bytes: self.inner.journal_bytes,
             ..self.inner.counters.read()
         }

@@ -5,7 +5,7 @@ use crate::store::chunk::{self, ChunkHeader};
 use crate::store::directory::{self, Directories, DirectoryHeader, Summary};
 use crate::store::extent::{self, CHUNK_KEY, EXTENTS, Extent};
 use crate::store::file::{Aligned, Writer};
-use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, HeaderBlock};
+use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, HeaderBlock, align_up};
 use crate::store::format::{RecordHeader, RecordKind};
 use crate::store::index::IndexEntry;
 use crate::store::inventory::{self, Held, Inventory};
@@ -145,8 +145,8 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
     let live = r.classify()?;
     r.judge_bare_chunks(&live)?;
     r.report_absent(&live);
-    let mut last = None;
-    let mut closed = Vec::new();
+    let mut last: Option<FoundGroup> = None;
+    let (mut closed, mut goes_on) = (Vec::new(), false);
     for (at, this) in live.iter().enumerate() {
         let next = live.get(at + 1).map(|next| next.header.first_group);
         let chunk = r.chunks.iter().filter(|(n, _)| *n > this.header.number).map(|(_, group)| *group).min();
@@ -178,7 +178,14 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
         } else if found.damage.is_empty() {
             closed.push(Closed { extent, first_group, end_group, data_end });
         }
+        // What follows may be written behind it.
+        goes_on = !this.cut && found.damage.is_empty();
         last = found.last;
+    }
+    if let Some(this) = live.last().filter(|_| last.is_some() && goes_on && !inner.is_dead()) {
+        // Its last group may need room elsewhere.
+        let end = last.as_ref().map_or(u64::MAX, |group| group.position + group.span());
+        inner.give_back(&this.extent, end);
     }
     // The newest extents may have become a chunk, or be recycled.
     next_group = next_group.max(used);
@@ -188,7 +195,13 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
         next_group = group.number;
         if group.good > 0 {
             let copied = if inner.is_dead() { Ok(None) } else { r.copy_last(&group).map(Some) };
-            match copied {
+            let written = match (copied, live.last().filter(|_| goes_on)) {
+                (Err(e), Some(this)) if is_full(&e) => {
+                    r.write_again(&group, this).map(Some).inspect(|_| drop(closed.pop()))
+                }
+                (copied, _) => copied,
+            };
+            match written {
                 Ok(Some(copied)) => {
                     open = Some(copied);
                     next_group += 1;
@@ -196,7 +209,9 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
                 Err(e) if !is_full(&e) => return Err(e),
                 // Readable where it stands; the next start copies it. Nothing may be written behind it meanwhile.
                 full => {
-                    closed.pop();
+                    if goes_on {
+                        closed.pop();
+                    }
                     if let Err(e) = full {
                         inner.die(format!(
                             "no space left to go on after a crash ({e}): free some, start again"
@@ -653,7 +668,6 @@ impl Recovery<'_> {
         let need = (GROUP_HEADER_LEN + good.len()).next_multiple_of(BLOCK) as u64;
         let prepared = self.inner.prepare_extent(need, group.number);
         let (header, path) = prepared.map_err(OpenError::io(&self.inner.dir))?;
-        let mut buffer = Aligned::with_capacity(need as usize);
         let start = (BLOCK + GROUP_HEADER_LEN) as u64;
         let (records, _, _) = parse(good, group.number, start, &path);
         let head = GroupHeader {
@@ -663,9 +677,7 @@ impl Recovery<'_> {
             len: good.len() as u32,
             records: records.len() as u32,
         };
-        buffer.extend(&head.encode(header.salt));
-        buffer.extend(good);
-        buffer.pad();
+        let buffer = padded(&head.encode(header.salt), good);
         let io = OpenError::io(&path);
         let written = Writer::open(&path, self.inner.mode, self.inner.faults.clone()).and_then(|writer| {
             writer.write(buffer.filled(), BLOCK as u64)?;
@@ -678,6 +690,34 @@ impl Recovery<'_> {
             self.apply(record, group.number, &open.extent);
         }
         Ok(open)
+    }
+
+    /// Writes the last group again where it stands, for want of room elsewhere: the extent goes on behind it. What is read there now
+    /// may not have been on the disk; the same bytes are, when this returns, and a write that is cut off leaves them as they are.
+    fn write_again(&mut self, group: &FoundGroup, this: &Live) -> Result<Open, OpenError> {
+        let extent = this.extent.clone();
+        let good = group.bytes.get(..group.good).unwrap_or_default();
+        let start = group.position + GROUP_HEADER_LEN as u64;
+        let (records, _, _) = parse(good, group.number, start, &extent.path);
+        let ExtentHeader { salt, first_group, .. } = this.header;
+        let mut head = [0; GROUP_HEADER_LEN];
+        read_up_to(&extent.file, &mut head, group.position).map_err(OpenError::io(&extent.path))?;
+        // Of a torn one nothing was acknowledged, and its header changes.
+        if let Some(torn) = GroupHeader::decode(&head, salt).filter(|_| good.len() < group.bytes.len()) {
+            let (len, count) = (good.len() as u32, records.len() as u32);
+            head = GroupHeader { len, records: count, ..torn }.encode(salt);
+        }
+        let buffer = padded(&head, good);
+        let writer = Writer::open(&extent.path, self.inner.mode, self.inner.faults.clone());
+        let written = writer.and_then(|writer| {
+            writer.write(buffer.filled(), group.position)?;
+            Ok(writer)
+        });
+        let writer = written.map_err(OpenError::io(&extent.path))?;
+        for record in &records {
+            self.apply(record, group.number, &extent);
+        }
+        Ok(Open { extent, writer, position: group.position + buffer.len() as u64, salt, first_group })
     }
 
     /// Takes the good records of the last group where they are.
@@ -719,4 +759,13 @@ impl Recovery<'_> {
             state.suspect.get_or_insert_with(|| why.clone());
         }
     }
+}
+
+/// A group of these records, as it stands in an extent.
+fn padded(head: &[u8], records: &[u8]) -> Aligned {
+    let mut buffer = Aligned::with_capacity(align_up(head.len() + records.len()));
+    buffer.extend(head);
+    buffer.extend(records);
+    buffer.pad();
+    buffer
 }

@@ -6,7 +6,8 @@
 
 use crate::codec::entry::{ENTRY_HEADER_LEN, EntryHeader, check};
 use crate::store::format::{
-    BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, RECORD_HEADER_LEN, RecordHeader, RecordKind, u64_at,
+    BLOCK, ExtentHeader, GROUP_HEADER_LEN, GroupHeader, RECORD_HEADER_LEN, RecordHeader, RecordKind,
+    align_up, u64_at,
 };
 use crate::store::leaf::verify_entry;
 use crate::types::{Address, LeafId};
@@ -82,6 +83,13 @@ pub(crate) struct FoundGroup {
     /// Bytes of `bytes` that the good records take, when all of them are in order from the start.
     pub(crate) good: usize,
     bad: Vec<Damage>,
+}
+
+impl FoundGroup {
+    /// Bytes that it takes in its extent.
+    pub(crate) fn span(&self) -> u64 {
+        align_up(GROUP_HEADER_LEN + self.bytes.len()) as u64
+    }
 }
 
 /// What a scan hands out as it goes.

@@ -9,7 +9,7 @@ use crate::store::extent::{self, EXTENTS};
 use crate::store::format::{BLOCK, ExtentHeader};
 use crate::store::room::says_full;
 use crate::store::superblock::{self, Superblock};
-use crate::store::{Inner, Spare, file};
+use crate::store::{EXTENT_BYTES_MIN, Inner, Spare, file};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,8 @@ const FULL_SAID_REST: Duration = Duration::from_secs(600);
 
 /// Pages of a directory with a row of each kind, in bytes.
 const DIRECTORY_BYTES_MIN: u64 = 5 * BLOCK as u64;
+/// A new extent within the reserve takes one part in so many of what is free.
+const EXTENT_SHARE: u64 = 8;
 /// Of an extent of entries of some KiB its directory takes one part in so many.
 const DIRECTORY_SHARE: u64 = 64;
 
@@ -223,12 +225,12 @@ impl Inner {
         }
     }
 
-    /// Whether a file that the store makes for itself would leave half of the reserve.
+    /// Whether a file that the store makes for itself would leave the reserve.
     ///
     /// Errors: until space is freed.
     pub(crate) fn has_room(&self, bytes: u64) -> io::Result<()> {
         let free = self.free_space()?;
-        let need = (self.reserve_bytes / 2).saturating_add(bytes);
+        let need = self.reserve_bytes.saturating_add(bytes);
         if free < need {
             return Err(io::Error::other(format!("{free} bytes left, expected {need}")));
         }
@@ -236,12 +238,12 @@ impl Inner {
     }
 
     /// How many bytes a file may have that the store makes for itself, spare extents given up for it: the reserve is left,
-    /// or, for one that frees more than it takes, an extent to go on in and what small files need.
+    /// or, for one that frees more than it takes, an extent to go on in, which may be a small one, and what small files need.
     ///
     /// Errors: the file system does not say.
     pub(crate) fn room(&self, frees: bool) -> io::Result<u64> {
         let reserve = self.reserve_bytes.max(self.extent_bytes);
-        let least = self.extent_bytes.saturating_add(self.reserve_bytes / 16);
+        let least = self.extent_bytes.min(self.reserve_bytes / 4).saturating_add(self.reserve_bytes / 16);
         let kept = if frees { reserve.min(least) } else { reserve };
         Ok(self.free_space()?.saturating_add(self.spare_bytes()).saturating_sub(kept))
     }
@@ -267,7 +269,7 @@ impl Inner {
     fn owed_directories(&self) -> u64 {
         let extents = self.extents.lock();
         let without = extents.live.values().rev().take_while(|e| e.directory.get().is_none());
-        without.map(|e| DIRECTORY_BYTES_MIN + e.len / DIRECTORY_SHARE).sum()
+        without.map(|e| DIRECTORY_BYTES_MIN + e.len() / DIRECTORY_SHARE).sum()
     }
 
     /// Chooses the file of the next extent: a spare one, else a new one; on a full disk one that is smaller than others.
@@ -278,7 +280,7 @@ impl Inner {
         let whole = least.max(self.extent_bytes);
         let (path, len) = match self.take_spare(whole) {
             Some(spare) => (spare.path, spare.len),
-            None => match self.new_file(whole) {
+            None => match self.new_file(self.fair_len(whole)?.max(least)) {
                 Err(e) if says_full(&e) => self.small_file(least, e)?,
                 made => made?,
             },
@@ -291,6 +293,15 @@ impl Inner {
         let Superblock { disk, generation, .. } = self.superblock;
         let salt = Uuid::new_v4().as_u64_pair().0;
         Ok((ExtentHeader { disk, generation, number, first_group, len, salt }, path))
+    }
+
+    /// The length of a new extent: `whole` where that leaves the reserve, else what is above the reserve; within it a part of
+    /// what is free, since small files need room too.
+    fn fair_len(&self, whole: u64) -> io::Result<u64> {
+        let free = self.free_space()?;
+        let part = (free / EXTENT_SHARE).max(EXTENT_BYTES_MIN.min(free / 2));
+        let fair = free.saturating_sub(self.reserve_bytes).max(part).min(whole);
+        Ok(fair - fair % BLOCK as u64)
     }
 
     /// A spare extent of at least `len` bytes; one that was written before if there is one.

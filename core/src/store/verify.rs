@@ -278,7 +278,7 @@ impl Check {
                 HeaderBlock::Live { header, damaged_copy } => {
                     if damaged_copy {
                         self.add(FindingKind::ExtentHeader, &path, 0, "one of two copies is damaged");
-                    } else if block != header.encode() {
+                    } else if !header.is_whole(&block) {
                         self.add(FindingKind::ExtentHeader, &path, 0, "bytes beside the header are not zero");
                     }
                     if superblock.is_some_and(|s| s.disk != header.disk) {

@@ -35,11 +35,14 @@ impl PartitionLog for Log {
     fn room(&self) -> Room {
         Room::Records
     }
+    fn is_full(&self) -> bool {
+        false
+    }
     async fn trim(&self, _before: i64) -> Result<(), ReadFailure> {
         Ok(())
     }
     fn bounds(&self) -> Result<LogBounds, ReadFailure> {
-        Ok(LogBounds { start: 0, epoch: 0 })
+        Ok(LogBounds { start: 0, end: self.0.lock().len() as i64, epoch: 0 })
     }
 }
 

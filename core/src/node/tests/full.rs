@@ -8,9 +8,9 @@ use crate::store::tests::full::SmallDisk;
 use crate::testing::batch::keyed;
 use crate::types::Offset;
 
-const PARTITIONS: i32 = 4;
+pub(super) const PARTITIONS: i32 = 4;
 
-fn small(dir: &Path) -> NodeOptions {
+pub(super) fn small(dir: &Path) -> NodeOptions {
     let set = [
         ("extent.bytes", "64KiB"),
         ("segment.roll.bytes", "128KiB"),
@@ -24,7 +24,7 @@ fn small(dir: &Path) -> NodeOptions {
     options
 }
 
-async fn taken(node: &Node, id: TopicId, at: i32) -> bool {
+pub(super) async fn taken(node: &Node, id: TopicId, at: i32) -> bool {
     let outcome = append(node, id, vec![batch(at, 1, None, 1, &"x".repeat(6000))]).await;
     match &outcome[0] {
         Appended::Ok { .. } => true,
@@ -34,7 +34,7 @@ async fn taken(node: &Node, id: TopicId, at: i32) -> bool {
 }
 
 /// Batches to all partitions of both by turns until one is refused.
-async fn fill(node: &Node, topics: [TopicId; 2]) {
+pub(super) async fn fill(node: &Node, topics: [TopicId; 2]) {
     for n in 0.. {
         assert!(n < 1000, "a disk of 6 MiB is full some time");
         for id in topics {
@@ -59,7 +59,7 @@ async fn goes_on(node: &Node, id: TopicId) {
     }
 }
 
-async fn held(node: &Node, id: TopicId) -> Vec<Vec<Offset>> {
+pub(super) async fn held(node: &Node, id: TopicId) -> Vec<Vec<Offset>> {
     let mut all = Vec::new();
     for p in 0..PARTITIONS {
         all.push(read_all(node, id, p, 0).await.into_iter().map(|(offset, _)| offset).collect());
@@ -67,7 +67,7 @@ async fn held(node: &Node, id: TopicId) -> Vec<Vec<Offset>> {
     all
 }
 
-async fn filled(dir: &Path) -> (Node, TopicId, TopicId, Vec<Vec<Offset>>) {
+pub(super) async fn filled(dir: &Path) -> (Node, TopicId, TopicId, Vec<Vec<Offset>>) {
     let node = Node::start(small(dir)).await.expect("starts");
     let a = topic(&node, "a", PARTITIONS, &[("retention.ms", "-1")]).await;
     let b = topic(&node, "b", PARTITIONS, &[("retention.ms", "-1")]).await;
@@ -76,7 +76,7 @@ async fn filled(dir: &Path) -> (Node, TopicId, TopicId, Vec<Vec<Offset>>) {
     (node, a, b, before)
 }
 
-async fn whole_after(node: Node, b: TopicId, before: Vec<Vec<Offset>>) {
+pub(super) async fn whole_after(node: Node, b: TopicId, before: Vec<Vec<Offset>>) {
     goes_on(&node, b).await;
     for (now, before) in held(&node, b).await.iter().zip(&before) {
         assert!(now.starts_with(before), "{now:?} {before:?}");

@@ -4,16 +4,43 @@ use super::own::own_header;
 use super::sequence::fits;
 use super::{Effect, HandedOver, Head, Phase, RangePrimary, Slot};
 use crate::codec::entry::{CHECKPOINT_FIRST, CHECKPOINT_LAST, Entry, EntryHeader, EntryKind};
-use crate::drive::Purpose;
+use crate::drive::{AdmitError, LogDrive, Purpose};
 use crate::loglet::sequencer::Sequencer;
 use crate::range::checkpoint;
 use crate::range::segment::{Segment, Start};
 use crate::range::state::{Captured, RangeState};
-use crate::types::{Address, Offset, Partition, Span, WHOLE_RANGE};
+use crate::types::{Address, LogletId, Offset, Partition, Span, WHOLE_RANGE};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// The checkpoint that a state was folded from, of the range's own log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// The segment that holds it: a fold needs nothing older.
+    pub loglet: LogletId,
+    /// The log starts that it holds: a fold needs no record below them.
+    pub log_starts: Arc<[(Partition, Offset)]>,
+}
+
+/// A checkpoint, encoded.
+#[derive(Clone)]
+pub(super) struct Pieces {
+    entries: Vec<Bytes>,
+    log_starts: Arc<[(Partition, Offset)]>,
+}
+
+impl Pieces {
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.iter().map(Bytes::len).sum()
+    }
+}
+
+/// Whether a drive takes no records of so many bytes, since a disk is full.
+fn is_full(drive: &dyn LogDrive, bytes: usize) -> bool {
+    matches!(drive.admit(bytes, Purpose::Records), Err(AdmitError::Full(_)))
+}
 
 impl RangePrimary {
     /// Opens `segment` as the active one: its first entries are a full checkpoint, encoded outside of the lock.
@@ -27,6 +54,40 @@ impl RangePrimary {
         handed_over: Vec<HandedOver>,
         now_ms: i64,
     ) {
+        let first = self.begin(segment, epochs, now_ms);
+        self.open_with(first, handed_over, now_ms, |_, _| false);
+    }
+
+    /// As [`RangePrimary::open`], at a start, after which nothing may ever be written: on a full disk the first checkpoint waits until
+    /// something is, so that starts which follow one another take no room. `base` is what the state was folded from.
+    pub fn reopen(
+        self: &Arc<Self>,
+        segment: Arc<Segment>,
+        epochs: &[(Span, i32)],
+        base: Option<Base>,
+        now_ms: i64,
+    ) {
+        let first = self.begin(segment, epochs, now_ms);
+        let told = base.as_ref().map(|base| base.log_starts.clone()).unwrap_or_default();
+        let mut waits = false;
+        self.open_with(first, Vec::new(), now_ms, |head, first| {
+            head.base = base.map(|base| base.loglet);
+            waits = is_full(&*head.segment.drive, first.bytes());
+            head.untold = waits && first.log_starts != told;
+            waits
+        });
+        if waits {
+            self.tell_log_starts(&told);
+        }
+    }
+
+    /// The first checkpoint of a segment, encoded.
+    fn begin(
+        self: &Arc<Self>,
+        segment: Arc<Segment>,
+        epochs: &[(Span, i32)],
+        now_ms: i64,
+    ) -> (Arc<Segment>, Pieces) {
         let captured = {
             let mut head = self.head.lock();
             assert!(head.slots.is_empty(), "a segment opens when nothing is in flight");
@@ -39,8 +100,17 @@ impl RangePrimary {
             head.state.capture(Address(0))
         };
         segment.note_starts(starts_of(&captured.state));
-        let pieces = self.encode_checkpoint(&captured);
-        let log_starts = log_starts_of(&captured.state);
+        (segment, self.encode_checkpoint(&captured))
+    }
+
+    /// `waits`: whether the first checkpoint does.
+    fn open_with(
+        self: &Arc<Self>,
+        (segment, first): (Arc<Segment>, Pieces),
+        handed_over: Vec<HandedOver>,
+        now_ms: i64,
+        waits: impl FnOnce(&mut Head, &Pieces) -> bool,
+    ) {
         {
             let mut head = self.head.lock();
             let mut segments = Vec::clone(&self.segments.load());
@@ -49,9 +119,12 @@ impl RangePrimary {
             head.sequencer = Sequencer::new(self.limits.window);
             head.segment = segment;
             head.first_append_at = None;
-            head.first_checkpoint_len = pieces.len() as u64;
-            let submitted = self.submit_checkpoint(&mut head, pieces, log_starts, now_ms);
-            assert!(submitted, "the first checkpoint of a segment fits its window");
+            head.first_checkpoint_len = first.entries.len() as u64;
+            let waits = waits(&mut head, &first);
+            head.first = Some(first);
+            if !waits {
+                self.begin_segment(&mut head, now_ms);
+            }
             if head.phase == Phase::Between || matches!(head.phase, Phase::Blocked(_)) {
                 head.phase = Phase::Open;
             }
@@ -60,6 +133,35 @@ impl RangePrimary {
         self.settle();
         self.wake_room();
         self.watchers.wake();
+    }
+
+    /// Writes the segment's first checkpoint, if that waits: before anything else.
+    pub(super) fn begin_segment(self: &Arc<Self>, head: &mut Head, now_ms: i64) {
+        let Some(first) = head.first.take() else { return };
+        let submitted = self.submit_checkpoint(head, first, now_ms);
+        assert!(submitted, "the first checkpoint of a segment fits its window");
+        head.untold = false;
+    }
+
+    /// Writes a first checkpoint that waits, if there is room for it.
+    pub fn begin_with_room(self: &Arc<Self>, now_ms: i64) {
+        let mut head = self.head.lock();
+        let bytes = head.first.as_ref().map(Pieces::bytes);
+        if head.phase == Phase::Open && bytes.is_some_and(|bytes| !is_full(&*head.segment.drive, bytes)) {
+            self.begin_segment(&mut head, now_ms);
+        }
+    }
+
+    /// Whether it is open, and takes no records since a disk is full.
+    pub fn is_full(&self) -> bool {
+        let head = self.head.lock();
+        head.phase == Phase::Open && is_full(&*head.segment.drive, 0)
+    }
+
+    /// Whether there is room for a full checkpoint that nothing but the next start needs.
+    pub fn has_room_for_checkpoint(&self) -> bool {
+        let head = self.head.lock();
+        !is_full(&*head.segment.drive, usize::try_from(head.last_full_checkpoint).unwrap_or(usize::MAX))
     }
 
     /// Bytes since the last checkpoint of this range, and the size of the last full one.
@@ -75,7 +177,8 @@ impl RangePrimary {
         if !head.untold || head.phase != Phase::Open {
             return false;
         }
-        let bytes = usize::try_from(head.last_full_checkpoint).unwrap_or(usize::MAX);
+        let bytes = head.last_full_checkpoint.max(head.first_bytes() as u64);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let drive = &head.segment.drive;
         drive.lacks_room() && drive.admit(bytes, Purpose::Freeing).is_ok()
     }
@@ -89,12 +192,15 @@ impl RangePrimary {
             if head.phase != Phase::Open || head.checkpointing {
                 return false;
             }
+            if head.first.is_some() {
+                self.begin_segment(&mut head, now_ms);
+                return true;
+            }
             self.expire(&mut head, now_ms);
             let from = head.sequencer.next();
             head.checkpointing = true;
             (head.state.capture(from), head.segment.loglet, std::mem::take(&mut head.untold))
         };
-        let log_starts = log_starts_of(&captured.state);
         let pieces = self.encode_checkpoint(&captured);
         let mut head = self.head.lock();
         head.checkpointing = false;
@@ -102,19 +208,14 @@ impl RangePrimary {
             head.untold |= untold;
             return false;
         }
-        let submitted = self.submit_checkpoint(&mut head, pieces, log_starts, now_ms);
+        let submitted = self.submit_checkpoint(&mut head, pieces, now_ms);
         head.untold |= untold && !submitted;
         submitted
     }
 
-    pub(super) fn submit_checkpoint(
-        self: &Arc<Self>,
-        head: &mut Head,
-        pieces: Vec<Bytes>,
-        log_starts: Arc<[(Partition, Offset)]>,
-        now_ms: i64,
-    ) -> bool {
-        let bytes: u64 = pieces.iter().map(|p| p.len() as u64).sum();
+    pub(super) fn submit_checkpoint(self: &Arc<Self>, head: &mut Head, pieces: Pieces, now_ms: i64) -> bool {
+        let bytes = pieces.bytes() as u64;
+        let Pieces { entries: pieces, log_starts } = pieces;
         if !fits(&head.sequencer, pieces.len(), bytes) {
             return false;
         }
@@ -158,12 +259,13 @@ impl RangePrimary {
     }
 
     /// A checkpoint in pieces, few enough for the window.
-    pub(super) fn encode_checkpoint(&self, captured: &Captured) -> Vec<Bytes> {
+    pub(super) fn encode_checkpoint(&self, captured: &Captured) -> Pieces {
         let mut piece_bytes = self.limits.checkpoint_piece_bytes;
+        let log_starts = captured.state.log_starts();
         loop {
-            let pieces = checkpoint::encode(captured, piece_bytes);
-            if pieces.len() <= self.limits.window.entries as usize {
-                return pieces;
+            let entries = checkpoint::encode(captured, piece_bytes);
+            if entries.len() <= self.limits.window.entries as usize {
+                return Pieces { entries, log_starts };
             }
             piece_bytes = piece_bytes.saturating_mul(2);
         }
@@ -181,13 +283,5 @@ pub(super) fn starts_of(state: &RangeState) -> Arc<[Start]> {
     state
         .partitions()
         .map(|(_, p)| Start { offset: p.next, bytes: p.bytes, max_timestamp: p.max_timestamp })
-        .collect()
-}
-
-pub(super) fn log_starts_of(state: &RangeState) -> Arc<[(Partition, Offset)]> {
-    state
-        .partitions()
-        .filter(|(_, p)| p.log_start > 0)
-        .map(|(partition, p)| (partition, p.log_start))
         .collect()
 }

@@ -49,11 +49,7 @@ impl RangePrimary {
             ack.done();
         }
         if let Some(starts) = freed {
-            // Ancestors' segments are for retention to judge: until all that came from them have a checkpoint of their
-            // own, a fold may need every entry.
-            let segments = self.segments.load();
-            let own = segments.iter().filter(|segment| segment.owner.range == self.id);
-            own.for_each(|segment| segment.drive.note_log_starts(&starts));
+            self.tell_log_starts(&starts);
         }
         if settles {
             self.settle();
@@ -63,6 +59,15 @@ impl RangePrimary {
         }
         self.lanes.wake();
         self.watchers.wake();
+    }
+
+    /// Tells drives what no fold needs any more.
+    pub(super) fn tell_log_starts(&self, starts: &[(Partition, Offset)]) {
+        // Ancestors' segments are for retention to judge: until all that came from them have a checkpoint of their
+        // own, a fold may need every entry.
+        let segments = self.segments.load();
+        let own = segments.iter().filter(|segment| segment.owner.range == self.id);
+        own.for_each(|segment| segment.drive.note_log_starts(starts));
     }
 
     pub(super) fn run_failed(&self, segment: &Arc<Segment>, error: WriteError) {

@@ -106,6 +106,8 @@ impl Head {
             phase: self.phase.clone(),
             since_checkpoint: self.since_checkpoint,
             last_full_checkpoint: self.last_full_checkpoint,
+            first: self.first.clone(),
+            base: self.base,
             first_checkpoint_len: self.first_checkpoint_len,
             first_append_at: self.first_append_at,
             checkpointing: self.checkpointing,

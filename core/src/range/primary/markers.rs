@@ -47,6 +47,7 @@ impl RangePrimary {
             }
             MarkerDecision::Refuse(refusal) => return Err(refused(refusal)),
         };
+        self.begin_segment(&mut head, now_ms);
         if !fits(&head.sequencer, 1, MARKER_LEN as u64) {
             return Ok(None);
         }

@@ -24,6 +24,8 @@ mod phases;
 mod sequence;
 mod view;
 
+pub use checkpoints::Base;
+use checkpoints::Pieces;
 use handover::Inherited;
 pub use handover::{HandedOver, divide};
 pub use sequence::Told;
@@ -35,7 +37,7 @@ use crate::range::ack::AckSlot;
 use crate::range::segment::Segment;
 use crate::range::state::{FirstSequence, RangeState};
 use crate::range::watch::Watchers;
-use crate::types::{Offset, Partition, RangeId, Span, TopicId};
+use crate::types::{LogletId, Offset, Partition, RangeId, Span, TopicId};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -152,6 +154,10 @@ struct Head {
     phase: Phase,
     since_checkpoint: u64,
     last_full_checkpoint: u64,
+    /// The active segment's first checkpoint, while it waits for something to be written behind it.
+    first: Option<Pieces>,
+    /// The segment whose checkpoint the state was folded from at the start; counts while the first one waits.
+    base: Option<LogletId>,
     /// Entries of the active segment's first checkpoint.
     first_checkpoint_len: u64,
     first_append_at: Option<i64>,
@@ -257,6 +263,8 @@ impl RangePrimary {
             phase,
             since_checkpoint: 0,
             last_full_checkpoint: 0,
+            first: None,
+            base: None,
             first_checkpoint_len: u64::MAX,
             first_append_at: None,
             checkpointing: false,
@@ -283,6 +291,11 @@ impl RangePrimary {
 }
 
 impl Head {
+    /// Bytes of the first checkpoint that go with whatever is written next.
+    fn first_bytes(&self) -> usize {
+        self.first.as_ref().map_or(0, Pieces::bytes)
+    }
+
     fn visible_log_start(&self, span: Span, partition: Partition) -> Offset {
         span.index(partition).and_then(|i| self.visible.log_start.get(i).copied()).unwrap_or(0)
     }

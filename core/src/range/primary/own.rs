@@ -31,6 +31,9 @@ impl RangePrimary {
                 None => Ok(None),
             };
         }
+        if head.state.partition(partition).is_some() {
+            self.begin_segment(&mut head, now_ms);
+        }
         if !fits(&head.sequencer, entries.len(), bytes as u64) {
             return Ok(None);
         }
@@ -84,6 +87,7 @@ impl RangePrimary {
                 None => Ok(None),
             };
         }
+        self.begin_segment(&mut head, now_ms);
         if !fits(&head.sequencer, 1, payload.len() as u64) {
             return Ok(None);
         }

@@ -73,6 +73,7 @@ impl RangePrimary {
             items.enumerate().for_each(|(i, _)| told(i, Told::Known(Issued::Err(error.clone()))));
             return Progress::All;
         }
+        self.begin_segment(&mut head, now_ms);
         let mut run = self.begin_run(&head, items.clone().count(), now_ms);
         let mut progress = Progress::All;
         for (i, (batch, share)) in items.enumerate() {
@@ -174,7 +175,7 @@ impl RangePrimary {
         match &head.phase {
             Phase::Open if head.inherited.is_some() && !broken(Mutant::OthersBeforeInherited) => Some(None),
             Phase::Open => {
-                let refused = head.segment.drive.admit(bytes, purpose).err()?;
+                let refused = head.segment.drive.admit(bytes + head.first_bytes(), purpose).err()?;
                 Some(Some(AppendError::Storage(refused.to_string())))
             }
             Phase::Between | Phase::Moved => Some(None),

@@ -1,7 +1,7 @@
 //! What others may know of a primary: what readers see, its segments, its counters.
 
 use super::checkpoints::starts_of;
-use super::{Counts, Known, RangePrimary, Stamping};
+use super::{Counts, Known, Phase, RangePrimary, Stamping};
 use crate::range::segment::{Segment, Start};
 use crate::range::state::RangeState;
 use crate::types::{Address, LogletId, Offset, Partition};
@@ -80,6 +80,12 @@ impl RangePrimary {
         self.segments.load_full()
     }
 
+    /// Whether a segment is still one that it reads.
+    pub fn reads(&self, segment: &Segment) -> bool {
+        let known = self.segments.load().iter().any(|own| own.loglet == segment.loglet);
+        known && !segment.is_replaced() && self.phase() != Phase::Gone
+    }
+
     /// Forgets segments that left the chain.
     pub fn drop_segments(&self, gone: &[LogletId]) {
         let kept = self.segments.load().iter().filter(|s| !gone.contains(&s.loglet)).cloned().collect();
@@ -102,10 +108,14 @@ impl RangePrimary {
         (head.segment.bytes(), head.first_append_at)
     }
 
-    /// The active segment, if its first checkpoint is complete: then a fold of the range needs nothing older.
+    /// The active segment, if its first checkpoint is complete, or while that waits the one that the range was folded from: a fold
+    /// of the range needs nothing older.
     pub fn checkpointed(&self) -> Option<LogletId> {
         let head = self.head.lock();
-        (head.sequencer.tail().0 >= head.first_checkpoint_len).then(|| head.segment.loglet)
+        match head.sequencer.tail().0 >= head.first_checkpoint_len {
+            true => Some(head.segment.loglet),
+            false => head.base.filter(|_| head.first.is_some()),
+        }
     }
 
     /// Changes what is stamped from the next batch on.

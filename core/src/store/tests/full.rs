@@ -4,23 +4,29 @@ use super::*;
 use crate::drive::{AdmitError, Purpose};
 use crate::store::{DiskHealth, Fault, Faults};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-const KIB: u64 = 1 << 10;
+pub(super) const KIB: u64 = 1 << 10;
 const RESERVE: u64 = 512 * KIB;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// A disk of so many bytes for the extents and chunks of one directory.
 pub(crate) struct SmallDisk {
     dir: PathBuf,
-    bytes: u64,
+    bytes: AtomicU64,
 }
 
 impl SmallDisk {
     pub(crate) fn new(dir: &Path, bytes: u64) -> Arc<SmallDisk> {
-        Arc::new(SmallDisk { dir: dir.to_path_buf(), bytes })
+        Arc::new(SmallDisk { dir: dir.to_path_buf(), bytes: AtomicU64::new(bytes) })
     }
 
-    fn used(&self) -> u64 {
+    /// From now on it has so many bytes.
+    pub(crate) fn resize(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used(&self) -> u64 {
         let files =
             ["extents", "chunks"].into_iter().filter_map(|f| std::fs::read_dir(self.dir.join(f)).ok());
         files.flatten().filter_map(|f| f.ok()?.metadata().ok()).map(|m| m.len()).sum()
@@ -32,24 +38,24 @@ impl Faults for SmallDisk {
         Fault::None
     }
     fn allocate_fails(&self, len: u64) -> bool {
-        self.used() + len > self.bytes
+        self.used() + len > self.bytes.load(Ordering::Relaxed)
     }
     fn available(&self) -> Option<u64> {
-        Some(self.bytes.saturating_sub(self.used()))
+        Some(self.bytes.load(Ordering::Relaxed).saturating_sub(self.used()))
     }
 }
 
-fn small(dir: &Path) -> StoreConfig {
+pub(super) fn small(dir: &Path) -> StoreConfig {
     let faults: Option<Arc<dyn Faults>> = Some(SmallDisk::new(dir, 2048 * KIB));
     StoreConfig { reserve_bytes: RESERVE, tail_bytes: TailBudget::new(0), faults, ..config(dir) }
 }
 
 /// Until a third of the disk is free for records.
-async fn frees(store: &DiskStore) {
+pub(super) async fn frees(store: &DiskStore) {
     let b = store.drive(leaf(2));
     let begun = std::time::Instant::now();
     while let Err(full) = b.admit(600 << 10, Purpose::Records) {
-        let chunks: Vec<u64> = store.inner.extents.lock().chunks.values().map(|c| c.len).collect();
+        let chunks: Vec<u64> = store.inner.extents.lock().chunks.values().map(|c| c.len()).collect();
         let stats = store.stats();
         assert!(begun.elapsed() < PATIENCE, "{full}; chunks of {chunks:?}; {stats:?}");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -57,7 +63,7 @@ async fn frees(store: &DiskStore) {
 }
 
 /// Entries of two loglets by turns until records are refused: how many of each.
-async fn fill(store: &DiskStore) -> u64 {
+pub(super) async fn fill(store: &DiskStore) -> u64 {
     let (a, b) = (store.drive(leaf(1)), store.drive(leaf(2)));
     for i in 0.. {
         if a.admit(16 << 10, Purpose::Records).is_err() {

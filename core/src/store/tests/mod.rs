@@ -5,6 +5,7 @@ mod drive;
 pub(crate) mod full;
 mod life;
 mod missing;
+mod restarts;
 mod rewrite;
 mod verify;
 

@@ -1,0 +1,131 @@
+//! Restarts of a node whose disk records have filled: they take nothing of it, and it is freed afterwards as before.
+
+use super::full::{PARTITIONS, fill, filled, held, small, whole_after};
+use super::*;
+use crate::codec::entry::EntryKind;
+use crate::drive::Purpose;
+use crate::store::tests::full::SmallDisk;
+
+const RESTARTS: usize = 44;
+
+async fn started(dir: &Path) -> Node {
+    let until = soon();
+    loop {
+        match Node::start(small(dir)).await {
+            Ok(node) => return node,
+            // A start that was given up has not let go of the directory yet.
+            Err(error) if error.to_string().contains("in use") && Instant::now() < until => {}
+            Err(error) => panic!("{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Starts and ends a node in another way each time.
+async fn restart(dir: &Path, n: usize, meanwhile: impl AsyncFn(&Node)) {
+    if n % 4 == 3 {
+        // Killed on the way, as far as one process can.
+        let begun =
+            tokio::time::timeout(Duration::from_millis(n as u64 % 7 * 3), Node::start(small(dir))).await;
+        if let Ok(Ok(node)) = begun {
+            node.crash().await;
+        }
+    }
+    let node = started(dir).await;
+    meanwhile(&node).await;
+    if n.is_multiple_of(2) { node.crash().await } else { node.stop().await }
+}
+
+/// Restarts a full node many times; what it takes must have an end.
+async fn storm(dir: &Path, meanwhile: impl AsyncFn(&Node)) {
+    let disk = SmallDisk::new(dir, 0);
+    let mut used = Vec::new();
+    for n in 0..RESTARTS {
+        restart(dir, n, &meanwhile).await;
+        used.push(disk.used());
+    }
+    let (early, late) = used.split_at(RESTARTS / 2);
+    let most = early.iter().max().expect("some") + (128 << 10);
+    assert!(late.iter().all(|used| *used <= most), "starts take ever more: {used:?}");
+}
+
+fn segments(node: &Node) -> usize {
+    let state = node.inner.control.read();
+    state.topics.values().flat_map(|topic| topic.ranges.values()).map(|range| range.chain.len()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_node_that_was_restarted_many_times_is_freed_by_deleted_records() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (node, a, b, before) = filled(dir.path()).await;
+    let chains = segments(&node);
+    node.crash().await;
+    storm(dir.path(), async |_: &Node| {}).await;
+    let node = started(dir.path()).await;
+    // One per range and start, were it not full; a few as long as there is something above the reserve.
+    assert!(segments(&node) < chains + RESTARTS, "{} segments, {chains} before", segments(&node));
+    for partition in 0..PARTITIONS {
+        let at = TopicPartition { topic: a, partition };
+        let end = node.api().offsets(at).expect("led here").high_watermark;
+        assert_eq!(node.api().delete_records(at, None).await, Ok(end));
+    }
+    whole_after(node, b, before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_node_with_many_topics_that_was_restarted_many_times_is_freed_by_a_deleted_topic() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(small(dir.path())).await.expect("starts");
+    let mut topics = Vec::new();
+    for n in 0..30 {
+        topics.push(topic(&node, &format!("t{n}"), PARTITIONS, &[("retention.ms", "-1")]).await);
+    }
+    fill(&node, [topics[0], topics[1]]).await;
+    let before = held(&node, topics[1]).await;
+    node.stop().await;
+    storm(dir.path(), async |_: &Node| {}).await;
+    let node = started(dir.path()).await;
+    node.api().delete_topic(topics[0]).await.expect("deleted");
+    whole_after(node, topics[1], before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_coordination_and_clients_that_retry_ask_of_a_full_node_between_restarts_leaves_it_what_frees_it()
+ {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (node, a, b, before) = filled(dir.path()).await;
+    node.stop().await;
+    let at = TopicPartition { topic: b, partition: 0 };
+    storm(dir.path(), async |node: &Node| {
+        for _ in 0..10 {
+            let entry = crate::api::OwnEntry { kind: EntryKind::Control, payload: vec![7; 3000].into() };
+            match node.api().append_own(at, vec![entry], Purpose::Coordination, soon()).await {
+                Ok(_) => {}
+                Err(AppendError::Storage(why)) => assert!(why.contains("disk full"), "{why}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        append(node, a, vec![batch(1, 1, None, 1, &"x".repeat(6000))]).await;
+    })
+    .await;
+    let node = started(dir.path()).await;
+    let configs = vec![("retention.bytes".to_owned(), Some("8192".to_owned()))];
+    node.api().alter_topic_configs(a, configs, false).await.expect("altered");
+    whole_after(node, b, before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_were_deleted_just_before_a_kill_free_the_disk_after_restarts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (node, a, b, before) = filled(dir.path()).await;
+    node.crash().await;
+    // So that the log starts stand behind a first checkpoint that waited.
+    let node = started(dir.path()).await;
+    for partition in 0..PARTITIONS {
+        node.api().delete_records(TopicPartition { topic: a, partition }, None).await.expect("deleted");
+    }
+    node.crash().await;
+    started(dir.path()).await.crash().await;
+    let node = started(dir.path()).await;
+    whole_after(node, b, before).await;
+}
