@@ -156,6 +156,7 @@ fn records(bytes: Option<&Bytes>, version: i16) {
             before_max_ms,
             after_max_ms: 1000,
             compression: keys.then_some(Compression::Snappy),
+            opened: keys,
         };
         if let Ok((head, stored)) = batch::check(bytes, version, 0, &rules) {
             let sent = bytes.map(|bytes| bytes.as_ref()).unwrap_or_default();

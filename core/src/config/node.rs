@@ -144,6 +144,8 @@ node_config! {
         "How often it is looked for what retention deletes.";
     "message.max.bytes" message_max_bytes: u32 = 1_048_588, Kind::Bytes { min: 1024, max: GIB },
         "Largest batch. Topics may say otherwise (max.message.bytes).";
+    "compressed.check" compressed_check: bool = false, Kind::Bool,
+        "Whether compressed batches are opened when they are taken, as Kafka does, so that one whose inside no consumer could read is refused. It takes the node's time to decompress them. Topics may say otherwise (rangeway.compressed.check).";
     "request.max.bytes" request_max_bytes: u32 = 100 * MIB as u32, FRAME,
         "Largest request; a connection that announces a larger one is closed.";
     "request.memory.bytes" request_memory_bytes: u64 = 128 * MIB as u64, SIZE_IN_MEMORY,

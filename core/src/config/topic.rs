@@ -217,6 +217,8 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
     key("preallocate", "log.preallocate", Kind::Bool, Default::Fixed("false"),
         stored("journal files are always preallocated"),
         "Whether files are preallocated."),
+    key("rangeway.compressed.check", "", Kind::Bool, Default::Node(|n| n.compressed_check.to_string()), Effect::Used,
+        "Whether compressed batches are opened when they are taken and their records looked at, as Kafka does; otherwise head, CRC and the codec's mark are. They are opened anyway where a rule is about single records: a compacted topic, a lower bound of timestamps."),
     key(DRIVE, "", Kind::Drive, Default::Node(|n| n.drive.to_string()), Effect::Used,
         "Drive expression of segments opened from here on: where records are written and how many copies there are."),
     key("rangeway.reshard", "", Kind::Choice(MODES), Default::Node(|n| n.reshard.to_string()), Effect::Used,
@@ -381,6 +383,8 @@ pub struct TopicConfig {
     pub min_insync_replicas: i32,
     /// How batches are stored; `None`: as their producers compressed them.
     pub compression: Option<Compression>,
+    /// Whether compressed batches are opened when they are taken.
+    pub compressed_check: bool,
     /// Whose time a record carries.
     pub timestamp_type: TimestampType,
     /// How far a timestamp may lie behind the node's clock.
@@ -453,6 +457,10 @@ impl TopicConfig {
             min_insync_replicas: i32::try_from(fits("min.insync.replicas", i64::from(i32::MAX))?)
                 .unwrap_or(1),
             compression,
+            compressed_check: match explicit.get("rangeway.compressed.check") {
+                Some(value) => flag(value) == Ok(true),
+                None => node.compressed_check,
+            },
             timestamp_type: if appended { TimestampType::LogAppendTime } else { TimestampType::CreateTime },
             timestamp_before_max_ms: number("message.timestamp.before.max.ms")?,
             timestamp_after_max_ms: number("message.timestamp.after.max.ms")?,

@@ -3,6 +3,9 @@
 //! v2: isolation level. v4: leader epochs. v6: flexible. v7: largest timestamp (-3). v8: earliest local (-4). v9:
 //! latest tiered (-5). v10: a timeout for asynchronous lookups, of which there are none here.
 //!
+//! The largest timestamp is that of what is there. Kafka 4.4 goes on naming a record below the log start until its segment is
+//! deleted, which nobody can read; here a partition whose records were all deleted answers as an empty one.
+//!
 //! Lookups by time are record-precise and in offset order: the first record whose timestamp is at or above the one
 //! asked for. "Not found" is offset -1 without an error.
 

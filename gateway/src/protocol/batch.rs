@@ -43,6 +43,8 @@ pub struct Rules {
     pub after_max_ms: i64,
     /// How batches are stored; `None`: as they were sent (`compression.type`).
     pub compression: Option<Compression>,
+    /// Compressed batches are opened, whether another rule needs it or not (`rangeway.compressed.check`).
+    pub opened: bool,
 }
 
 impl Rules {
@@ -56,6 +58,7 @@ impl Rules {
             before_max_ms: Some(config.timestamp_before_max_ms).filter(|ms| *ms < i64::MAX),
             after_max_ms: config.timestamp_after_max_ms,
             compression: config.compression,
+            opened: config.compressed_check,
         }
     }
 }
@@ -134,11 +137,11 @@ pub fn is_looked_into(records: &[u8], rules: &Rules) -> bool {
     anew || head.codec() != 0 && must_inflate(&head, rules)
 }
 
-/// Whether a rule cannot be judged by a compressed batch's head, or the head cannot be right: clients count from the first
+/// Whether the topic wants it, or a rule cannot be judged by a compressed batch's head, or the head cannot be right: clients count from the first
 /// record's timestamp, and some have left the largest one out.
 fn must_inflate(head: &BatchHead, rules: &Rules) -> bool {
     let by_time = rules.before_max_ms.is_some() || head.max_timestamp < head.base_timestamp;
-    rules.keys || !rules.broker_time && by_time
+    rules.opened || rules.keys || !rules.broker_time && by_time
 }
 
 /// The batch in the codec of its topic, its records looked at on the way.

@@ -4,11 +4,12 @@ use crate::support::{
     Batch, Client, Topic, batches, end_transaction, in_transaction, now_ms, run, topic_name,
 };
 use bytes::Bytes;
+use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
-use kafka_protocol::messages::{ListOffsetsRequest, OffsetForLeaderEpochRequest};
+use kafka_protocol::messages::{DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest};
 use rangeway_core::api::batch::BatchHead;
 
 async fn list(c: &mut Client, version: i16, t: &Topic, timestamp: i64) -> (i16, i64, i64) {
@@ -101,6 +102,28 @@ fn the_first_record_in_offset_order_wins_though_times_are_not_in_order() {
         assert_eq!(list(&mut c, 1, &t, 900).await, (0, 5000, 0));
         assert_eq!(list(&mut c, 1, &t, 5001).await, (0, 9000, 3));
         assert_eq!(list(&mut c, 7, &t, -3).await, (0, 9000, 3));
+    });
+}
+
+/// Kafka 4.4 goes on naming a record below the log start until its segment is deleted.
+#[test]
+fn the_largest_timestamp_is_that_of_a_record_that_is_there() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        for times in [vec![9000], vec![2000, 2100]] {
+            assert_eq!(c.produce(&t, Batch::at(times).bytes()).await.error_code, 0);
+        }
+        for (before, found) in [(0, (0, 9000, 0)), (1, (0, 2100, 2)), (-1, (0, -1, -1))] {
+            let partition = DeleteRecordsPartition::default().with_offset(before);
+            let topic =
+                DeleteRecordsTopic::default().with_name(topic_name(&t.name)).with_partitions(vec![partition]);
+            let request = DeleteRecordsRequest::default().with_topics(vec![topic]).with_timeout_ms(10_000);
+            assert_eq!(c.call(1, request).await.topics[0].partitions[0].error_code, 0);
+            assert_eq!(list(&mut c, 7, &t, -3).await, found, "records before {before} deleted");
+        }
+        assert_eq!(c.produce(&t, Batch::at(vec![500]).bytes()).await.error_code, 0);
+        assert_eq!(list(&mut c, 7, &t, -3).await, (0, 500, 3));
     });
 }
 

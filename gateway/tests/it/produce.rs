@@ -114,6 +114,32 @@ fn one_bad_partition_fails_alone() {
     });
 }
 
+/// Kafka 4.4 stores the last one alone and answers one row for both: decision 0009.
+#[test]
+fn a_partition_that_is_named_twice_has_both_batches_stored_in_their_order_and_answered() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(2, &[]).await;
+        let [first, second] = [Batch::of(1), Batch::of(2)].map(|batch| Some(batch.bytes()));
+        let request = produce_request(&t, -1, &[(0, first.clone()), (1, first.clone()), (0, second.clone())]);
+        let response = c.call(9, request).await;
+        let rows = |of: usize| -> Vec<(i32, i16, i64)> {
+            let rows = &response.responses[of].partition_responses;
+            rows.iter().map(|p| (p.index, p.error_code, p.base_offset)).collect()
+        };
+        assert_eq!(rows(0), [(0, 0, 0), (1, 0, 0), (0, 0, 1)]);
+        assert_eq!(batches(&c.fetch(&t, 0).await.records).iter().map(|b| b.0).collect::<Vec<_>>(), [0, 1]);
+        // The topic twice.
+        let mut request = produce_request(&t, -1, &[(0, second)]);
+        request.topic_data.extend(produce_request(&t, -1, &[(0, first)]).topic_data);
+        let response = c.call(9, request).await;
+        let offsets: Vec<i64> =
+            response.responses.iter().map(|topic| topic.partition_responses[0].base_offset).collect();
+        assert_eq!(offsets, [3, 5]);
+        assert_eq!(c.fetch(&t, 0).await.high_watermark, 6);
+    });
+}
+
 #[test]
 fn acks_are_minus_1_0_or_1() {
     run(async {

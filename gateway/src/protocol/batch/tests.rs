@@ -12,6 +12,7 @@ const RULES: Rules = Rules {
     before_max_ms: None,
     after_max_ms: 3_600_000,
     compression: None,
+    opened: false,
 };
 
 /// One record as encoded.
@@ -345,6 +346,29 @@ fn a_bomb_is_too_large_and_is_not_unpacked() {
 }
 
 /// What inflating the records of a batch comes to.
+/// With a right CRC: what only whoever opens the batch can see.
+#[test]
+fn an_inside_that_no_consumer_could_read_is_refused_where_the_topic_has_batches_opened() {
+    let opened = Rules { opened: true, ..RULES };
+    for codec in 1..=4 {
+        let whole = packed(codec, &open_records(3));
+        let sound = batch(3, codec, &whole, |_| ());
+        assert_eq!(check(Some(&sound), 9, NOW, &opened).expect("sound").1, sound, "codec {codec}");
+        let cut = batch(3, codec, &whole[..whole.len() / 2], |_| ());
+        let malformed = batch(3, codec, &packed(codec, b"no records at all"), |_| ());
+        let fewer = batch(4, codec, &whole, |_| ());
+        let more = batch(2, codec, &whole, |_| ());
+        let twice = batch(3, codec, &packed(codec, &record(0, 0, None, b"v").repeat(3)), |_| ());
+        // lz4 hands out what came before a cut: records are missing then.
+        let damaged = if codec == 3 { 87 } else { -1 };
+        for (records, expected) in [(cut, damaged), (malformed, 87), (fewer, 87), (more, 87), (twice, 87)] {
+            assert_eq!(code(&records, &RULES), 0, "codec {codec}: by its head it is sound");
+            assert_eq!(code(&records, &opened), expected, "codec {codec}");
+            assert!(is_looked_into(&records, &opened) && !is_looked_into(&records, &RULES));
+        }
+    }
+}
+
 fn contents_of(records: &Bytes, rules: &Rules) -> Refused {
     let head = BatchHead::parse(records).unwrap();
     match rules.compression {
