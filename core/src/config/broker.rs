@@ -111,6 +111,17 @@ const FIXED: &[(&str, Kind, &str, &str)] = &[
     ("sasl.enabled.mechanisms", Kind::List(&[]), "", "No listener takes SASL."),
 ];
 
+/// The node's own name of a setting that Kafka has under this one.
+pub(super) fn ours(name: &str) -> Option<&'static str> {
+    let same = || NODE_KEYS.iter().find(|key| key.name == name).map(|key| key.name);
+    NAMES.iter().find(|(kafka, _)| *kafka == name).map(|(_, ours)| *ours).or_else(same)
+}
+
+/// Whether a setting is shown and cannot be set.
+pub(super) fn is_fixed(name: &str) -> bool {
+    FIXED.iter().any(|(fixed, ..)| *fixed == name)
+}
+
 /// The values of a setting that can be changed, and of the one it is the default of: strongest first.
 fn changed(name: &str, dynamic: &DynamicConfigs) -> Vec<(Source, String)> {
     let node = dynamic.node.get(name).map(|value| (Source::Node, value.clone()));

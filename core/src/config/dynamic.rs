@@ -1,6 +1,7 @@
 //! Settings of nodes that are changed while they run, by Kafka's names: some for all nodes, and over these some for one.
 //! They are what topics have that do not say otherwise, and over what was said at the start.
 
+use super::kafka;
 use super::kind::Kind;
 use super::node::COUNT;
 use super::topic::{TOPIC_KEYS, TopicKey};
@@ -99,7 +100,8 @@ pub fn kind(name: &str) -> Option<Kind> {
 
 /// Whether a setting that can be changed can hold `value`.
 ///
-/// Errors: `Invalid`, in Kafka's words where Kafka has some; `Unknown` for all that cannot be changed while a node runs.
+/// Errors: `Invalid`, in Kafka's words where Kafka has some; `NotSupported` for Kafka's that are not there; `Unknown` for
+/// all else that cannot be changed while a node runs.
 pub fn check(name: &str, value: &str) -> Result<(), ConfigError> {
     if let Some(key) = topic_key(name) {
         return key.check(value).map_err(|error| match error {
@@ -109,9 +111,10 @@ pub fn check(name: &str, value: &str) -> Result<(), ConfigError> {
             other => other,
         });
     }
-    match kind(name) {
-        Some(kind) => kind.check(value).map_err(|why| invalid(name, value, why)),
-        None => {
+    match (kind(name), kafka::not_supported(name)) {
+        (Some(kind), _) => kind.check(value).map_err(|why| invalid(name, value, why)),
+        (None, Some(why)) => Err(ConfigError::NotSupported { name: name.to_owned(), why }),
+        (None, None) => {
             let throttles = THROTTLES.iter().map(|(name, _)| *name);
             let own = throttles.chain([CONNECTIONS_MAX]);
             let nearest =
@@ -175,6 +178,10 @@ mod tests {
         assert!(
             error("log.cleanup.policy", "x")
                 .starts_with("Invalid value x for configuration log.cleanup.policy")
+        );
+        assert!(
+            error("background.threads", "3")
+                .starts_with("background.threads is not supported. There are no pools"),
         );
         assert_eq!(
             error("log.retention.mss", "1"),

@@ -1,11 +1,12 @@
 //! Settings: which there are, what they may hold, what they mean. One table per kind of thing that is configured:
 //! [`node`] (a node's own; those of consumer groups fit together as [`groups`] says), [`topic`] (a topic's, by the names Kafka's tools use), [`dynamic`] (a node's that are changed
-//! while it runs), [`broker`] (a node's as clients see them). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
+//! while it runs), [`broker`] (a node's as clients see them), [`kafka`] (what becomes of each of Kafka's). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
 
 pub mod access;
 pub mod broker;
 pub mod dynamic;
 pub mod groups;
+pub mod kafka;
 pub mod node;
 pub mod reshard;
 pub mod topic;
@@ -38,6 +39,14 @@ pub enum ConfigError {
         value: String,
         /// What would be right.
         why: String,
+    },
+    /// A setting of Kafka's that is not there.
+    #[error("{name} is not supported. {why}")]
+    NotSupported {
+        /// The setting.
+        name: String,
+        /// Why, and what to do instead.
+        why: &'static str,
     },
     /// Settings that contradict each other.
     #[error("{0}")]

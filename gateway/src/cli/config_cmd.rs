@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::table::{Align, Table};
-use crate::config::{KeyDoc, did_you_mean, key_docs, topic_docs};
+use crate::config::{KeyDoc, did_you_mean, key_docs, key_of, topic_docs};
 use clap::{Args, Subcommand};
 
 /// `rangeway config`.
@@ -39,10 +39,16 @@ pub fn run(args: ConfigArgs) -> Result<(), Failure> {
         }
         ConfigCommand::Describe { key } => {
             // Where both have a key of one name, the node's is meant: the topic's takes its default from it.
-            let found =
-                key_docs().into_iter().chain(topic_docs()).find(|doc| doc.key == key).ok_or_else(|| {
-                    Failure::failed("unknown_key", format!("there is no key '{key}'{}", did_you_mean(&key)))
-                })?;
+            let named = |key: &str| key_docs().into_iter().chain(topic_docs()).find(|doc| doc.key == key);
+            let found = match named(&key) {
+                Some(found) => found,
+                None => {
+                    let ours = key_of(&key)
+                        .map_err(|why| Failure::failed("unknown_key", format!("{key}: {why}")))?;
+                    let unknown = || format!("there is no key '{key}'{}", did_you_mean(&key));
+                    named(ours).ok_or_else(|| Failure::failed("unknown_key", unknown()))?
+                }
+            };
             if args.json { json(&found) } else { super::print(&describe(&found)) }
         }
     }

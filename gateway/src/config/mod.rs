@@ -10,7 +10,7 @@ pub mod layers;
 pub use keys::{PROGRAM_KEYS, ProgramKey, host_port};
 use layers::Setting;
 use rangeway_core::config::node::{self, NODE_KEYS, NodeConfig};
-use rangeway_core::config::{ConfigError, Kind, nearest, topic};
+use rangeway_core::config::{ConfigError, Kind, kafka, nearest, topic};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -85,7 +85,8 @@ pub fn load(settings: &[Setting]) -> Result<Loaded, Vec<String>> {
 }
 
 fn apply(loaded: &mut Loaded, setting: &Setting) -> Result<(), String> {
-    let Setting { key, value, origin } = setting;
+    let Setting { key: written, value, origin } = setting;
+    let key = key_of(written).map_err(|why| format!("{origin}: {written}: {why}"))?;
     if let Some(known) = PROGRAM_KEYS.iter().find(|known| known.name == key) {
         return (known.set)(&mut loaded.program, value)
             .map_err(|why| format!("{origin}: {key} = '{value}': {why}"));
@@ -97,6 +98,16 @@ fn apply(loaded: &mut Loaded, setting: &Setting) -> Result<(), String> {
         });
     }
     Err(format!("{origin}: there is no key '{key}'{}", did_you_mean(key)))
+}
+
+/// The key that a name stands for: itself, or the one that Kafka has under it. Where both are written the later one wins.
+///
+/// Errors: why a setting of Kafka's cannot be set at the start, and what to do instead.
+pub fn key_of(name: &str) -> Result<&str, String> {
+    match key_names().any(|known| known == name) {
+        true => Ok(name),
+        false => kafka::at_start(name).unwrap_or(Ok(name)),
+    }
 }
 
 /// The tail of a message about an unknown key.
@@ -268,6 +279,43 @@ mod tests {
                 "--set quite.else=1: there is no key 'quite.else'; `rangeway config list` shows all".to_owned(),
             ])
         );
+    }
+
+    #[test]
+    fn kafkas_names_of_settings_are_taken_and_those_that_are_not_there_are_refused_with_what_to_do() {
+        let set = |key: &str, value: &str| from_set(&(key.to_owned(), value.to_owned()));
+        let settings = [
+            set("max.connections", "5"),
+            set("log.retention.ms", "7000"),
+            set("log.dirs", "/a,/b"),
+            set("broker.rack", "r"),
+            set("retention.ms", "8000"),
+        ];
+        let loaded = load(&settings).expect("all known");
+        assert_eq!((loaded.node.connections_max, loaded.node.retention_ms), (5, 8000));
+        assert_eq!((loaded.program.data.len(), loaded.program.rack.as_deref()), (2, Some("r")));
+        let errors = load(&[set("num.io.threads", "8"), set("max.connections", "0")]).expect_err("refused");
+        assert!(
+            errors[0].starts_with(
+                "--set num.io.threads=8: num.io.threads: This setting of Kafka's is not supported. There are"
+            ),
+            "{errors:?}"
+        );
+        assert_eq!(errors[1], "--set max.connections=0: connections.max = '0': Value must be at least 1");
+    }
+
+    #[test]
+    fn the_page_of_kafkas_broker_configs_is_current() {
+        let mut out = "# Kafka's settings of a broker\n\nEvery setting that Kafka 4.4 has for a broker, and what becomes of it \
+            here. Made from the tables that the program uses. A setting with a name of the node's own is taken at the start \
+            under either name; one that is not supported is refused, at the start and by tools, with the sentence that stands \
+            here. What is stored without effect, since nothing is promised by it, says so.\n\n| setting | here |\n|---|---|\n"
+            .to_owned();
+        for name in kafka::names() {
+            let here = kafka::documentation(name).unwrap_or_default();
+            out += &format!("| `{name}` | {} |\n", cell(&here));
+        }
+        page("kafka-broker-configs.md", &out);
     }
 
     /// Compares a page of the docs with what the tables say. With `UPDATE_DOCS` set it writes the page.

@@ -9,7 +9,7 @@ use crate::protocol::errors;
 use crate::vpartition;
 use kafka_protocol::ResponseError;
 use rangeway_core::api::TopicView;
-use rangeway_core::config::{broker, dynamic};
+use rangeway_core::config::{broker, dynamic, kafka};
 use rangeway_core::types::NodeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +77,10 @@ pub(super) fn all_dynamic<'a>(
     let (Some(first), settings) = (fixed.first(), &context.shared.settings) else { return Ok(()) };
     let catalog = context.api.catalog();
     let known = broker::describe(context.shared.node.0, &settings.node, &catalog.dynamic);
-    if fixed.iter().all(|name| known.iter().any(|row| row.name == *name)) {
+    let is_known = |name: &str| {
+        known.iter().any(|row| row.name == name) || matches!(kafka::find(name), Some(kafka::Fate::Program(_)))
+    };
+    if fixed.iter().all(|name| is_known(name)) {
         let why = format!("Cannot update these configs dynamically: [{}]", fixed.join(", "));
         return Err((ResponseError::InvalidRequest, why));
     }

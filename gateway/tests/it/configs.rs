@@ -259,6 +259,10 @@ fn what_is_read_at_the_start_only_is_not_changed() {
         let fixed = alter(&mut c, this, "num.partitions", SET, Some("3")).await;
         assert_eq!(fixed, (42, "Cannot update these configs dynamically: [num.partitions]".to_owned()));
         assert_eq!(alter(&mut c, all, "no.such.setting", SET, Some("3")).await.0, 40);
+        let (code, why) = alter(&mut c, all, "background.threads", SET, Some("3")).await;
+        assert!(code == 40 && why.starts_with("background.threads is not supported. There are no"), "{why}");
+        let dirs = alter(&mut c, this, "log.dirs", SET, Some("/x")).await;
+        assert_eq!(dirs, (42, "Cannot update these configs dynamically: [log.dirs]".to_owned()));
         // What a reassignment clears when it is done.
         assert_eq!(alter(&mut c, this, "leader.replication.throttled.rate", DELETE, None).await.0, 0);
         assert_eq!(alter(&mut c, all, "log.retention.ms", SET, Some("x")).await.0, 42);

@@ -364,6 +364,10 @@ fn config_keys_are_listed_and_explained_without_a_node() {
     assert!(text(&topics.stdout).contains("\nmin.insync.replicas "), "{topics:?}");
     let described = rangeway(&["config", "describe", "flush.ms"]);
     assert!(text(&described.stdout).contains("without effect"), "{described:?}");
+    let by_kafkas_name = rangeway(&["config", "describe", "max.connections"]);
+    assert!(text(&by_kafkas_name.stdout).starts_with("connections.max\n"));
+    let not_there = rangeway(&["config", "describe", "num.io.threads"]);
+    assert!(text(&not_there.stderr).contains("There are no pools of threads"));
     let unknown = rangeway(&["config", "describe", "num.partition"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(text(&unknown.stderr).contains("did you mean 'num.partitions'?"), "{unknown:?}");
