@@ -47,7 +47,7 @@ pub(super) async fn fill(node: &Node, topics: [TopicId; 2]) {
 }
 
 /// Until so much was taken again that something was freed.
-async fn goes_on(node: &Node, id: TopicId) {
+pub(super) async fn goes_on(node: &Node, id: TopicId) {
     let (until, mut took) = (soon(), 0);
     while took < 100 {
         if taken(node, id, took % PARTITIONS).await {

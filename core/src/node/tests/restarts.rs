@@ -1,10 +1,11 @@
 //! Restarts of a node whose disk records have filled: they take nothing of it, and it is freed afterwards as before.
 
-use super::full::{PARTITIONS, fill, filled, held, small, whole_after};
+use super::full::{PARTITIONS, fill, filled, goes_on, held, small, whole_after};
 use super::*;
 use crate::codec::entry::EntryKind;
 use crate::drive::Purpose;
 use crate::store::tests::full::SmallDisk;
+use crate::types::Offset;
 
 const RESTARTS: usize = 44;
 
@@ -128,4 +129,57 @@ async fn records_that_were_deleted_just_before_a_kill_free_the_disk_after_restar
     started(dir.path()).await.crash().await;
     let node = started(dir.path()).await;
     whole_after(node, b, before).await;
+}
+
+/// Takes small records until none was taken for a while: what the store still tidies up has an end too.
+async fn to_the_last_block(node: &Node, id: TopicId) {
+    let (mut refused, mut full_since) = (0, Instant::now());
+    while refused < 20 || full_since.elapsed() < Duration::from_millis(150) {
+        match &append(node, id, vec![batch(0, 1, None, 1, "x")]).await[0] {
+            Appended::Ok { .. } => (refused, full_since) = (0, Instant::now()),
+            Appended::Err(_) => refused += 1,
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_with_nothing_above_the_reserve_writes_no_checkpoint_until_there_is_room_and_a_record_does() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut node, a, b, _) = filled(dir.path()).await;
+    let mut starts = 0;
+    // A start, or what is tidied up after it, may give a few blocks back, and a first checkpoint takes them.
+    loop {
+        to_the_last_block(&node, b).await;
+        node.crash().await;
+        node = started(dir.path()).await;
+        // Several looks at each range.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        if [a, b].map(|id| checkpoints_of(&node, id)) == [0; 2] {
+            break;
+        }
+        starts += 1;
+        assert!(starts < 20, "a first checkpoint waits for room, or for something to write");
+    }
+    let epochs = [a, b].map(|id| epoch(&node, id));
+    node.crash().await;
+    let node = started(dir.path()).await;
+    assert_eq!([a, b].map(|id| epoch(&node, id)), epochs.map(|e| e + 1));
+    node.api().delete_topic(a).await.expect("deleted");
+    goes_on(&node, b).await;
+    assert!(checkpoints_of(&node, b) > 0, "with room or the first record");
+    let before: Vec<Vec<Offset>> = held(&node, b).await;
+    node.crash().await;
+    let node = started(dir.path()).await;
+    assert_eq!(held(&node, b).await, before);
+    node.stop().await;
+}
+
+fn epoch(node: &Node, topic: TopicId) -> i32 {
+    node.api().offsets(TopicPartition { topic, partition: 0 }).expect("led here").leader_epoch
+}
+
+fn checkpoints_of(node: &Node, topic: TopicId) -> u64 {
+    let ranges = node.inner.topic(topic).expect("there").ranges();
+    ranges.iter().map(|range| range.counts().checkpoints.load(Ordering::Relaxed)).sum()
 }
