@@ -165,6 +165,21 @@ impl Broker {
         bail!("the broker did not stop within {STOP_LIMIT:?}\n{}", self.log_end())
     }
 
+    /// Holds the process still, so that all that is sent meanwhile reaches it together, until [`Broker::go_on`].
+    pub fn hold(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Ends [`Broker::hold`].
+    pub fn go_on(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let child = self.child.as_ref().context("the broker does not run")?;
+        Ok(kill_process(Pid::from_child(child), signal)?)
+    }
+
     /// SIGKILL; the process is gone when this returns.
     pub fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
