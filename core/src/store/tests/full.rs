@@ -138,8 +138,9 @@ fn each_purpose_has_its_share_of_the_reserve_and_none_takes_what_fences_need() {
                 (next, written) = (next + 1, written + 4096);
             }
             let share = RESERVE - purpose.keeps(RESERVE);
-            // Records were refused when there was no room for another.
-            let most = share + (16 << 10);
+            // Records were refused when there was no room for another; directories of the extents that closed meanwhile took
+            // less than was kept for them.
+            let most = share + (32 << 10);
             assert!(written > 0 && written <= most, "{purpose:?}: {written} of {most}");
         }
         assert_eq!(a.fence(4, SEAL).await.unwrap().end, next);
