@@ -55,6 +55,8 @@ pub(crate) struct Copied {
 pub(crate) enum Failed {
     /// An entry of this source is damaged or cannot be read.
     Source(Arc<Extent>, String),
+    /// For a copy of the first source, or it would free too little. Another may need less.
+    NoRoom(String),
     /// Later perhaps.
     Io(io::Error),
     /// The store is closing, or a test wants it so.
@@ -124,7 +126,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// How many of the sources, from the first on, there is room to rewrite.
     ///
-    /// Errors: not even for the first; what cannot be read.
+    /// Errors: `NoRoom`, not even for the first; what cannot be read.
     fn fitting(&self) -> Result<usize, Failed> {
         let lens: Vec<u64> = self.plan.sources.iter().map(|source| source.len()).collect();
         let (plenty, least) = (self.inner.room(false)?, self.inner.room(true)?);
@@ -139,8 +141,11 @@ impl Copy<'_> {
         }
         match fitting(&payloads, &lens, plenty, least) {
             0 => {
-                let need = payloads.first().copied().unwrap_or_default();
-                Err(io::Error::other(format!("{least} bytes may be taken to rewrite {need}")).into())
+                let lives = payloads.first().copied().unwrap_or_default();
+                let len = lens.first().copied().unwrap_or_default();
+                Err(Failed::NoRoom(format!(
+                    "no room to rewrite {lives} bytes of {len} that live: {least} may be taken where that frees a quarter more"
+                )))
             }
             count => Ok(count),
         }

@@ -20,7 +20,7 @@ use crate::store::rewrite::{Candidate, Choice, Life, choose};
 use crate::store::superblock::{sync_dir, write_whole};
 use crate::store::{Inner, Spare, ZEROED_EXTENT_MIN};
 use crate::types::{LeafId, LogletId};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -36,8 +36,12 @@ const ZEROED: usize = 2;
 const RETRY: Duration = Duration::from_millis(200);
 /// How long nothing must be written before a spare extent is zeroed ahead.
 const IDLE: Duration = Duration::from_secs(1);
-/// How long no rewrite is tried after one that failed.
+/// How long no rewrite is tried after one that failed, if nothing dies meanwhile; else [`IDLE`].
 const FAILED_REST: Duration = Duration::from_secs(10);
+/// How long it is not said again that there is no room to rewrite something.
+const NO_ROOM_SAID_REST: Duration = Duration::from_secs(600);
+/// How many are tried one after the other that find no room.
+const REFUSED_MAX: usize = 32;
 /// Shortest time between whole looks at all extents.
 const LOOK_REST_MIN: Duration = Duration::from_millis(200);
 /// A whole look takes one part in so many of the time.
@@ -80,6 +84,12 @@ pub(crate) struct Keeper {
     busy: bool,
     /// No rewrite before that.
     rest_until: Option<Instant>,
+    /// Extents and chunks (keys) that found no room when they were tried: others go before them.
+    unfit: BTreeSet<u64>,
+    /// How many of them since the last rest.
+    refused: usize,
+    /// When it was said last that nothing more can be rewritten.
+    said_no_room: Option<Instant>,
     /// Something died since all extents were looked at whole.
     died: bool,
     /// No whole look before that.
@@ -108,6 +118,9 @@ impl Keeper {
             plans,
             busy: false,
             rest_until: None,
+            unfit: BTreeSet::new(),
+            refused: 0,
+            said_no_room: None,
             died: true,
             look_from: Instant::now(),
             halted: false,
@@ -136,6 +149,8 @@ impl Keeper {
                 Ok(Job::Check) => {
                     self.inner.check_queued.store(false, Ordering::Release);
                     self.died = true;
+                    // There may be room now.
+                    self.rest_until = self.rest_until.map(|until| until.min(Instant::now() + IDLE));
                     self.check()
                 }
                 Ok(Job::Rewritten(rewritten)) => self.rewritten(rewritten).and_then(|()| self.check()),
@@ -356,7 +371,7 @@ impl Keeper {
         let candidate = |(life, e): &(Life, Arc<Extent>)| Candidate {
             chunk: e.is_chunk(),
             adopted: e.is_adopted(),
-            stuck: e.stuck.load(Ordering::Relaxed),
+            stuck: e.stuck.load(Ordering::Relaxed) || self.unfit.contains(&e.key),
             life: *life,
             len: e.len(),
             entries: e.directory.get().map_or(0, |d| u64::from(d.entries)),
@@ -367,12 +382,20 @@ impl Keeper {
         let apart = |a: u64, b: u64| holes.iter().any(|hole| a < *hole && *hole < b);
         let chosen = all.chunk_by(|a, b| !apart(a.1.number, b.1.number)).find_map(|group| {
             let candidates: Vec<Candidate> = group.iter().map(candidate).collect();
-            let Choice { range, urgency } = choose(&candidates, self.inner.journal_bytes)?;
+            let full = self.inner.full.load(Ordering::Relaxed);
+            let Choice { range, urgency } = choose(&candidates, self.inner.journal_bytes, full)?;
             let sources: Vec<Arc<Extent>> =
                 group.iter().map(|(_, e)| e.clone()).skip(range.start).take(range.len()).collect();
             Some((sources, urgency))
         });
-        let Some((sources, urgency)) = chosen else { return };
+        let Some((sources, urgency)) = chosen else {
+            // All were tried: from the first on again, a little later.
+            if !self.unfit.is_empty() {
+                self.unfit.clear();
+                self.rest();
+            }
+            return;
+        };
         let sequence = {
             let mut extents = self.inner.extents.lock();
             extents.next_chunk += 1;
@@ -400,8 +423,17 @@ impl Keeper {
                 source.stuck.store(true, Ordering::Relaxed);
                 return Ok(());
             }
+            Err(Failed::NoRoom(why)) => {
+                self.unfit.extend(sources.first().map(|source| source.key));
+                self.refused += 1;
+                if self.refused >= REFUSED_MAX {
+                    self.rest();
+                }
+                self.say_no_room(&why, Instant::now());
+                return Ok(());
+            }
             Err(Failed::Io(e)) => {
-                self.rest_until = Some(Instant::now() + FAILED_REST);
+                self.rest();
                 return Err(e);
             }
         }
@@ -411,6 +443,20 @@ impl Keeper {
         }
         sources.into_iter().for_each(|source| self.retire(source));
         Ok(())
+    }
+
+    /// Once in a while: a disk may be full for long.
+    fn say_no_room(&mut self, why: &str, now: Instant) {
+        if self.said_no_room.is_none_or(|at| now.saturating_duration_since(at) >= NO_ROOM_SAID_REST) {
+            self.said_no_room = Some(now);
+            tracing::warn!(dir = %self.inner.dir.display(), "keeping extents: {why}");
+        }
+    }
+
+    /// No rewrite for a while.
+    fn rest(&mut self) {
+        self.refused = 0;
+        self.rest_until = Some(Instant::now() + FAILED_REST);
     }
 
     fn ends_at(&mut self, step: RewriteStep) -> bool {
@@ -609,7 +655,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::tests::open;
+    use crate::store::tests::{data, leaf, open, runtime, write};
     use std::sync::mpsc;
 
     #[test]
@@ -628,5 +674,23 @@ mod tests {
         assert_eq!(said(&keeper), Some(now + FAILED_REST));
         keeper.failed(&io::Error::other("another"), now + FAILED_REST + RETRY);
         assert_eq!(said(&keeper), Some(now + FAILED_REST + RETRY));
+    }
+
+    #[test]
+    fn what_found_no_room_lets_others_go_first_and_after_some_it_rests() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        runtime().block_on(async {
+            write(&*store.drive(leaf(1)), 0, vec![data(leaf(1), 0, 0, 0, 100)]).await.unwrap();
+        });
+        let open: Vec<Arc<Extent>> = store.inner.extents.lock().live.values().cloned().collect();
+        let mut keeper = Keeper::new(store.inner.clone(), 0, Vec::new(), mpsc::channel().0);
+        for refused in 1..=REFUSED_MAX {
+            assert_eq!(keeper.rest_until, None, "after {refused}");
+            let outcome = Err(Failed::NoRoom("full".to_owned()));
+            keeper.rewritten(Rewritten { sources: open.clone(), outcome }).unwrap();
+            assert!(keeper.unfit.contains(&open[0].key));
+        }
+        assert!(keeper.rest_until.is_some());
     }
 }

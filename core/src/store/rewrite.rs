@@ -54,7 +54,7 @@ pub(crate) fn life_of(left: Left, payload: u64, full: bool) -> Life {
 pub(crate) struct Candidate {
     pub(crate) chunk: bool,
     pub(crate) adopted: bool,
-    /// Cannot be rewritten.
+    /// Cannot be rewritten, or found no room when it was tried.
     pub(crate) stuck: bool,
     pub(crate) life: Life,
     pub(crate) len: u64,
@@ -87,10 +87,12 @@ impl Candidate {
     }
 }
 
-/// What to rewrite together next; `all` is oldest first.
-pub(crate) fn choose(all: &[Candidate], journal_bytes: u64) -> Option<Choice> {
+/// What to rewrite together next; `all` is oldest first. On a `full` disk what is spent goes first: it alone frees.
+pub(crate) fn choose(all: &[Candidate], journal_bytes: u64, full: bool) -> Option<Choice> {
     let waiting: u64 = all.iter().filter(|c| c.is_scattered()).map(|c| c.len).sum();
+    let frees = full && all.iter().any(Candidate::is_spent);
     if waiting > journal_bytes
+        && !frees
         && let Some(first) = all.iter().position(Candidate::is_scattered)
     {
         // A quarter more than needed, so that neighbours are clustered together.
@@ -174,19 +176,20 @@ mod tests {
     proptest! {
         #[test]
         fn adopted_data_stays_scattered_data_waits_and_spent_extents_go_at_once(
-            all in prop::collection::vec(candidate(), 0..20), journal_bytes in 0u64..600,
+            all in prop::collection::vec(candidate(), 0..20), journal_bytes in 0u64..600, full in any::<bool>(),
         ) {
             let waiting: u64 = all.iter().filter(|c| c.is_scattered()).map(|c| c.len).sum();
-            let chosen = choose(&all, journal_bytes);
+            let chosen = choose(&all, journal_bytes, full);
             let spent = all.iter().any(|c| c.is_spent());
             prop_assert_eq!(chosen.is_some(), waiting > journal_bytes || spent);
             let Some(Choice { range, urgency }) = chosen else { return Ok(()) };
-            prop_assert_eq!(urgency == Urgency::High, waiting > 2 * journal_bytes + 1);
+            let waits = waiting > journal_bytes && !(full && spent);
+            prop_assert_eq!(urgency == Urgency::High, waits && waiting > 2 * journal_bytes + 1);
             let picked = &all[range.clone()];
             prop_assert!(!picked.is_empty() && picked.len() <= TOGETHER_MAX);
             prop_assert!(picked.iter().all(|c| !c.stuck));
             prop_assert!(picked.len() == 1 || picked.iter().map(|c| c.entries).sum::<u64>() <= ENTRIES_MAX);
-            if waiting > journal_bytes {
+            if waits {
                 prop_assert!(picked.iter().all(|c| c.is_scattered()));
                 prop_assert!(!all[..range.start].iter().any(|c| c.is_scattered()), "oldest first");
                 let but_last: u64 = picked[..picked.len() - 1].iter().map(|c| c.len).sum();
