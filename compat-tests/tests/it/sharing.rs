@@ -10,7 +10,7 @@ use rangeway_compat_tests::wire::{self, Connection, PRODUCE_VERSION};
 const RANGES: u16 = 1_000;
 const CONNECTIONS: usize = 50;
 /// A file for each range would take a write for each append; while one lasts others come, the fewer the faster the disk.
-const DURABLE_WRITES_MAX: f64 = 250.0;
+const DURABLE_WRITES_MAX: f64 = 750.0;
 
 #[test]
 fn a_thousand_ranges_with_an_append_each_share_their_durable_writes() {
