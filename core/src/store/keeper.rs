@@ -17,6 +17,7 @@ use crate::store::inventory::Inventory;
 use crate::store::leaf::{Index, Leaf};
 use crate::store::life::Look;
 use crate::store::rewrite::{Candidate, Choice, Life, choose};
+use crate::store::space::FULL_SAID_REST;
 use crate::store::superblock::{sync_dir, write_whole};
 use crate::store::{Inner, Spare, ZEROED_EXTENT_MIN};
 use crate::types::{LeafId, LogletId};
@@ -38,8 +39,6 @@ const RETRY: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_secs(1);
 /// How long no rewrite is tried after one that failed, if nothing dies meanwhile; else [`IDLE`].
 const FAILED_REST: Duration = Duration::from_secs(10);
-/// How long it is not said again that there is no room to rewrite something.
-const NO_ROOM_SAID_REST: Duration = Duration::from_secs(600);
 /// How many are tried one after the other that find no room.
 const REFUSED_MAX: usize = 32;
 /// Shortest time between whole looks at all extents.
@@ -88,7 +87,7 @@ pub(crate) struct Keeper {
     unfit: BTreeSet<u64>,
     /// How many of them since the last rest.
     refused: usize,
-    /// When it was said last that nothing more can be rewritten.
+    /// When it was said last that something found no room.
     said_no_room: Option<Instant>,
     /// Something died since all extents were looked at whole.
     died: bool,
@@ -365,6 +364,8 @@ impl Keeper {
 
     /// Sends the flusher its next work, if there is any.
     fn plan(&mut self, all: &[(Life, Arc<Extent>)]) {
+        // Not only when nothing came for a while: jobs may come without end.
+        self.rest_until = self.rest_until.filter(|until| *until > Instant::now());
         if self.busy || self.halted || self.rest_until.is_some() || self.inner.is_dead() {
             return;
         }
@@ -447,7 +448,7 @@ impl Keeper {
 
     /// Once in a while: a disk may be full for long.
     fn say_no_room(&mut self, why: &str, now: Instant) {
-        if self.said_no_room.is_none_or(|at| now.saturating_duration_since(at) >= NO_ROOM_SAID_REST) {
+        if self.said_no_room.is_none_or(|at| now.saturating_duration_since(at) >= FULL_SAID_REST) {
             self.said_no_room = Some(now);
             tracing::warn!(dir = %self.inner.dir.display(), "keeping extents: {why}");
         }

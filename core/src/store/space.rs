@@ -23,8 +23,8 @@ const SPACE_KEPT: Duration = Duration::from_secs(1);
 /// A look is good for one part in so many of what was left above the reserve.
 const LOOK_SHARE: u64 = 4;
 
-/// How long it is not said again that a disk is full.
-const FULL_SAID_REST: Duration = Duration::from_secs(600);
+/// How long it is not said again that a disk is full, or that nothing more of it can be rewritten.
+pub(super) const FULL_SAID_REST: Duration = Duration::from_secs(600);
 
 /// Pages of a directory with a row of each kind, in bytes.
 const DIRECTORY_BYTES_MIN: u64 = 5 * BLOCK as u64;
@@ -221,7 +221,7 @@ impl Inner {
         if said.is_none_or(|at| now.saturating_duration_since(at) >= FULL_SAID_REST) {
             *said = Some(now);
             tracing::warn!(dir = %self.dir.display(), available, need,
-                "disk full: records go to other copies where enough have room, else they are refused, until space is freed");
+                "disk full: it takes no more records until space is freed");
         }
     }
 
