@@ -33,11 +33,21 @@ pub(super) async fn taken(node: &Node, id: TopicId, at: i32) -> bool {
     }
 }
 
-/// Batches to all partitions of both by turns until one is refused.
+/// Until the open segment is below what it may have, or there seems to be no room for another.
+async fn rolled(node: &Node, id: TopicId) {
+    let patience = Instant::now() + Duration::from_secs(1);
+    let topic = node.inner.topic(id).expect("there");
+    while topic.ranges()[0].head_data().0 >= 128 << 10 && Instant::now() < patience {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Batches to all partitions of both by turns until one is refused, no faster than segments end.
 pub(super) async fn fill(node: &Node, topics: [TopicId; 2]) {
     for n in 0.. {
         assert!(n < 1000, "a disk of 6 MiB is full some time");
         for id in topics {
+            rolled(node, id).await;
             if !taken(node, id, n % PARTITIONS).await {
                 assert!(n > 20, "{n} is not a full disk");
                 return;
@@ -76,6 +86,14 @@ pub(super) async fn filled(dir: &Path) -> (Node, TopicId, TopicId, Vec<Vec<Offse
     (node, a, b, before)
 }
 
+pub(super) async fn delete_all_records(node: &Node, id: TopicId) {
+    for partition in 0..PARTITIONS {
+        let at = TopicPartition { topic: id, partition };
+        let end = node.api().offsets(at).expect("led here").high_watermark;
+        assert_eq!(node.api().delete_records(at, None).await, Ok(end));
+    }
+}
+
 pub(super) async fn whole_after(node: Node, b: TopicId, before: Vec<Vec<Offset>>) {
     goes_on(&node, b).await;
     for (now, before) in held(&node, b).await.iter().zip(&before) {
@@ -97,11 +115,7 @@ async fn a_lower_retention_of_one_topic_frees_a_full_disk() {
 async fn deleted_records_free_a_full_disk() {
     let dir = tempfile::tempdir().expect("a directory");
     let (node, a, b, before) = filled(dir.path()).await;
-    for partition in 0..PARTITIONS {
-        let at = TopicPartition { topic: a, partition };
-        let end = node.api().offsets(at).expect("led here").high_watermark;
-        assert_eq!(node.api().delete_records(at, None).await, Ok(end));
-    }
+    delete_all_records(&node, a).await;
     whole_after(node, b, before).await;
 }
 
@@ -129,9 +143,7 @@ async fn on_a_full_disk_state_machines_go_on_and_leave_room_for_log_starts() {
         assert!(taken < 1000, "the reserve has an end");
     };
     assert!(taken > 10, "{taken} entries fit a quarter of the reserve: {why}");
-    for partition in 0..PARTITIONS {
-        node.api().delete_records(TopicPartition { topic: a, partition }, None).await.expect("deleted");
-    }
+    delete_all_records(&node, a).await;
     whole_after(node, b, before).await;
 }
 

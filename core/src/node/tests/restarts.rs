@@ -1,6 +1,6 @@
 //! Restarts of a node whose disk records have filled: they take nothing of it, and it is freed afterwards as before.
 
-use super::full::{PARTITIONS, fill, filled, goes_on, held, small, whole_after};
+use super::full::{PARTITIONS, delete_all_records, fill, filled, goes_on, held, small, whole_after};
 use super::*;
 use crate::codec::entry::EntryKind;
 use crate::drive::Purpose;
@@ -65,11 +65,7 @@ async fn a_full_node_that_was_restarted_many_times_is_freed_by_deleted_records()
     let node = started(dir.path()).await;
     // One per range and start, were it not full; a few as long as there is something above the reserve.
     assert!(segments(&node) < chains + RESTARTS, "{} segments, {chains} before", segments(&node));
-    for partition in 0..PARTITIONS {
-        let at = TopicPartition { topic: a, partition };
-        let end = node.api().offsets(at).expect("led here").high_watermark;
-        assert_eq!(node.api().delete_records(at, None).await, Ok(end));
-    }
+    delete_all_records(&node, a).await;
     whole_after(node, b, before).await;
 }
 
@@ -110,7 +106,8 @@ async fn what_coordination_and_clients_that_retry_ask_of_a_full_node_between_res
     })
     .await;
     let node = started(dir.path()).await;
-    let configs = vec![("retention.bytes".to_owned(), Some("8192".to_owned()))];
+    // By time: whatever was written before the restarts is in segments that have ended, be it one.
+    let configs = vec![("retention.ms".to_owned(), Some("1".to_owned()))];
     node.api().alter_topic_configs(a, configs, false).await.expect("altered");
     whole_after(node, b, before).await;
 }
@@ -122,9 +119,7 @@ async fn records_that_were_deleted_just_before_a_kill_free_the_disk_after_restar
     node.crash().await;
     // So that the log starts stand behind a first checkpoint that waited.
     let node = started(dir.path()).await;
-    for partition in 0..PARTITIONS {
-        node.api().delete_records(TopicPartition { topic: a, partition }, None).await.expect("deleted");
-    }
+    delete_all_records(&node, a).await;
     node.crash().await;
     started(dir.path()).await.crash().await;
     let node = started(dir.path()).await;
