@@ -345,7 +345,6 @@ fn a_bomb_is_too_large_and_is_not_unpacked() {
     assert_eq!(code(&batch(1, 2, &claim, |_| ()), &Rules { keys: true, ..RULES }), -1, "a false claim");
 }
 
-/// What inflating the records of a batch comes to.
 /// With a right CRC: what only whoever opens the batch can see.
 #[test]
 fn an_inside_that_no_consumer_could_read_is_refused_where_the_topic_has_batches_opened() {
@@ -369,6 +368,7 @@ fn an_inside_that_no_consumer_could_read_is_refused_where_the_topic_has_batches_
     }
 }
 
+/// What inflating the records of a batch comes to.
 fn contents_of(records: &Bytes, rules: &Rules) -> Refused {
     let head = BatchHead::parse(records).unwrap();
     match rules.compression {
