@@ -7,6 +7,7 @@ mod rewrite;
 
 use super::Inner;
 use super::retain::Pass;
+use super::said::{Event, Named};
 use super::topic::TopicRuntime;
 use crate::compact::clean::{Cleaner, Item, Rules, mark, note_keys};
 use crate::compact::keys::{Class, Full, KeyMap, Marks, Newer};
@@ -104,7 +105,7 @@ impl Inner {
             };
             if let Err(Stopped(why)) = self.clean(topic, &members, &pieces, due, rules).await {
                 self.compaction.failed.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(topic = %topic.name, why, "compaction given up; it is begun again");
+                self.note(Event::NotCompacted, Named::topic(&topic.name), &why);
             }
         }
     }

@@ -1,31 +1,37 @@
 //! What lacks copies, and what cannot be read, because disks are dead, full or not here: for people who look after the node.
 
 use super::Inner;
+use super::said::{Named, Shared};
 use crate::control::state::Topic;
 use crate::drive::expr::{copies, shape};
 use crate::drive::narrow::{disks_of, is_narrowed, is_readable, lacks_copy};
 use crate::types::{DiskId, LogletId, TopicId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Inner {
-    /// Segments with fewer copies than their drive asks for, a line for each topic that has some.
+    /// Segments with fewer copies than their drive asks for, a line for each reason.
     pub(crate) fn under_replicated(&self) -> Vec<String> {
         let (state, live) = (self.control.read(), self.storage.live());
-        let line = |topic: &std::sync::Arc<Topic>| {
+        // By why: of which topics, how many segments of how many.
+        let mut causes: BTreeMap<String, (Shared, usize, usize)> = BTreeMap::new();
+        for topic in state.topics.values() {
             let (thin, all, disks) = self.thin(topic, &live);
+            if thin == 0 {
+                continue;
+            }
             let why: Vec<String> = disks.into_iter().map(|disk| self.storage.named(disk)).collect();
             let why = match why.is_empty() {
                 true => "a disk was missing or full when they were written".to_owned(),
                 false => why.join("; "),
             };
-            (thin > 0).then(|| {
-                format!(
-                    "topic '{}': {thin} of {all} segments have fewer copies than their drive asks for: {why}",
-                    topic.name
-                )
-            })
+            let cause = causes.entry(why).or_default();
+            cause.0.add(Named::topic(&topic.name));
+            (cause.1, cause.2) = (cause.1 + thin, cause.2 + all);
+        }
+        let line = |(why, (of, thin, all))| {
+            format!("{of}: {thin} of {all} segments have fewer copies than their drive asks for: {why}")
         };
-        state.topics.values().filter_map(line).collect()
+        causes.into_iter().map(line).collect()
     }
 
     /// How many segments have fewer copies than their drive asks for.
@@ -61,13 +67,13 @@ impl Inner {
         segments.filter(|segment| segment.drive.is_behind()).map(|segment| segment.loglet).collect()
     }
 
-    /// Segments of which no copy is on a disk that is here, a line for each range that has some.
+    /// Segments of which no copy is on a disk that is here, a line for all that the same disks are missing of.
     pub(super) fn unreadable_segments(&self) -> Vec<String> {
         if self.storage.absent().is_empty() {
             return Vec::new();
         }
         let (state, here) = (self.control.read(), self.storage.here());
-        let mut lines = Vec::new();
+        let mut causes: BTreeMap<String, (Shared, usize)> = BTreeMap::new();
         for topic in state.topics.values() {
             for range in topic.ranges.values() {
                 let lost = range.chain.iter().filter(|entry| !is_readable(&entry.drive, &here));
@@ -79,15 +85,13 @@ impl Inner {
                 let names: BTreeSet<DiskId> =
                     disks.into_iter().flatten().filter(|d| !here.contains(d)).collect();
                 let names: Vec<String> = names.into_iter().map(|disk| self.storage.named(disk)).collect();
-                lines.push(format!(
-                    "topic '{}' range {}: {count} segments cannot be read: {}",
-                    topic.name,
-                    range.id,
-                    names.join("; ")
-                ));
+                let cause = causes.entry(names.join("; ")).or_default();
+                cause.0.add(Named::range(&topic.name, range.id));
+                cause.1 += count;
             }
         }
-        lines
+        let line = |(names, (of, count))| format!("{of}: {count} segments cannot be read: {names}");
+        causes.into_iter().map(line).collect()
     }
 
     /// Topics that name no drive of their own follow the node's: says so when that keeps fewer copies than they had.

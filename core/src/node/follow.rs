@@ -2,6 +2,7 @@
 //! and which primaries have ended; this opens, hands over what was in flight, and shows the new layout.
 
 use super::Inner;
+use super::said::{Event, Named};
 use super::topic::TopicRuntime;
 use super::topics::{epochs, stamping};
 use crate::control::state::{Range, Topic};
@@ -76,7 +77,7 @@ impl Inner {
             }
             let _layout = self.layout.lock().await;
             if let Err(why) = self.follow(runtime, States::new()).await {
-                tracing::warn!(topic = %runtime.name, why, "recorded and not opened; tried again");
+                self.note(Event::NotOpened, Named::topic(&runtime.name), &why);
             }
         }
     }

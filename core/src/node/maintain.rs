@@ -2,12 +2,13 @@
 //! `range::retention` and `range::fold`; this loop looks and obeys.
 
 use super::Inner;
+use super::said::{Event, Named};
 use super::topic::TopicRuntime;
 use crate::range::checkpoint;
 use crate::range::primary::{Phase, RangePrimary};
 use crate::range::retention;
 use crate::types::{LogletId, RangeId, TopicId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,11 +23,13 @@ pub(super) async fn run(node: Arc<Inner>) {
     let retention_every = Duration::from_millis(node.options.config.retention_check_ms.unsigned_abs());
     node.look_at_segments().await;
     let (mut waits, mut rolls) = (Waits::default(), Waits::default());
+    // What a start has blocked is said by the start.
+    let mut blocked: BTreeSet<Named> = node.blocked_ranges().into_iter().map(|(who, ..)| who).collect();
     let (mut retained, mut rolled_away) = (Instant::now(), Instant::now());
     let (mut tick, mut unfolded) = (TICK, 0);
     loop {
         tokio::select! {
-            () = node.cancel.cancelled() => return,
+            () = node.cancel.cancelled() => return node.say(),
             () = tokio::time::sleep(tick) => {}
         }
         let retention_due = retained.elapsed() >= retention_every;
@@ -39,6 +42,8 @@ pub(super) async fn run(node: Arc<Inner>) {
                 node.retain(topic).await;
             }
         }
+        blocked = node.note_blocked(&blocked);
+        node.say();
         let before = std::mem::replace(&mut unfolded, node.relieve());
         tick = if unfolded == before { TICK_IDLE.min(retention_every).max(TICK) } else { TICK };
         node.balance();
@@ -103,6 +108,18 @@ impl Inner {
         unfolded.iter().map(|(bytes, _)| *bytes).sum()
     }
 
+    /// Takes note of ranges that take no writes and are not among those `before`; all that take none.
+    fn note_blocked(&self, before: &BTreeSet<Named>) -> BTreeSet<Named> {
+        let mut now = BTreeSet::new();
+        for (who, _, why) in self.blocked_ranges() {
+            if !before.contains(&who) {
+                self.note(Event::Blocked, who.clone(), &why);
+            }
+            now.insert(who);
+        }
+        now
+    }
+
     /// A roll, not more often than `rolls` says.
     async fn try_roll(&self, topic: &TopicRuntime, range: &Arc<RangePrimary>, rolls: &mut Waits) {
         let of = (topic.id, range.id, range.active_loglet());
@@ -112,7 +129,7 @@ impl Inner {
         match self.roll(topic, range).await {
             Ok(()) => rolls.forget(of),
             Err(why) => {
-                tracing::warn!(topic = %topic.name, range = %range.id, why, "not rolled; tried again");
+                self.note(Event::NotRolled, Named::range(&topic.name, range.id), &why);
                 rolls.failed(of, Instant::now());
             }
         }

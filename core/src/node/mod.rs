@@ -20,6 +20,7 @@ mod recover;
 mod reshard;
 mod retain;
 mod roll;
+mod said;
 mod salvage;
 mod start;
 mod storage;
@@ -42,6 +43,7 @@ use crate::codec::records::RecordCodec;
 use crate::config::dynamic::DynamicConfigs;
 use crate::config::node::NodeConfig;
 use crate::control::{self, Store};
+use crate::drive::narrow::disks_of;
 use crate::env::Clock;
 use crate::error::TopicPartition;
 use crate::loglet::sequencer::Window;
@@ -50,6 +52,7 @@ use crate::range::primary::{Limits, Phase, RangePrimary};
 use crate::types::{LeafId, NodeId, Primary, TopicId};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use said::{Named, by_cause};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -195,6 +198,8 @@ pub(crate) struct Inner {
     reshards: reshard::Reshards,
     compaction: compact::Compaction,
     balance: balance::Balance,
+    /// What is to be logged of ranges.
+    said: said::Log,
     /// Background work; awaited at the stop.
     tasks: TaskTracker,
     /// What of appends is parked.
@@ -408,14 +413,26 @@ impl Inner {
     pub(crate) fn blocked(&self) -> Vec<String> {
         let mut reasons = self.storage.dead();
         reasons.extend(self.unreadable_segments());
+        reasons.extend(by_cause(self.blocked_ranges()));
+        reasons
+    }
+
+    /// Ranges that take no writes, each with its cause, which is the disks that its segment lies on and that take none, if there
+    /// are any, and with why.
+    fn blocked_ranges(&self) -> Vec<(Named, String, String)> {
+        let (state, live) = (self.control.read(), self.storage.live());
+        let mut rows = Vec::new();
         for topic in self.all_topics().values() {
             for range in topic.ranges().iter() {
-                if let Phase::Blocked(why) = range.phase() {
-                    reasons.push(format!("topic '{}' range {}: {why}", topic.name, range.id));
-                }
+                let Phase::Blocked(why) = range.phase() else { continue };
+                let open = state.range(topic.id, range.id).and_then(|range| range.open().cloned());
+                let disks = open.map(|open| disks_of(&open.drive)).unwrap_or_default();
+                let dead: Vec<String> = disks.difference(&live).map(|disk| disk.to_string()).collect();
+                let cause = if dead.is_empty() { why.clone() } else { dead.join(" ") };
+                rows.push((Named::range(&topic.name, range.id), cause, why));
             }
         }
-        reasons
+        rows
     }
 
     /// What is damaged, by disk, topic, range and address: the first [`DAMAGE_SHOWN`] places and how many more.

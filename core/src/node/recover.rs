@@ -30,7 +30,8 @@ impl Inner {
         let by = SealId { node: self.node(), pass: self.seal_passes.fetch_add(1, Ordering::Relaxed) };
         let end = seal_pass(&*drive, range.version, entry.window, by).await?;
         if let Some((from, to)) = end.degraded {
-            tracing::warn!(segment = %entry.loglet, %from, %to, "sealed with fewer copies than its write quorum");
+            // A start says it of all together; the control state has it.
+            tracing::debug!(segment = %entry.loglet, %from, %to, "sealed with fewer copies than its write quorum");
         }
         Ok(Ended { degraded: end.degraded, ..Ended::at(entry.loglet, end.tail) })
     }
@@ -55,7 +56,7 @@ pub(super) async fn seal_pass(
                 let tail = drive.fence(window, by).await.map_err(|e| e.to_string())?.contiguous();
                 let copying = copy_thin(drive, pass.repair(), tail, by);
                 if tokio::time::timeout(REPAIR_MAX, copying).await.is_err() {
-                    tracing::warn!("repair of a sealed segment took too long; what is left stays degraded");
+                    tracing::debug!("repair of a sealed segment took too long; what is left stays degraded");
                 }
                 pass.repaired();
             }
@@ -76,7 +77,7 @@ async fn copy_thin(drive: &dyn LogDrive, repair: &mut Repair, below: Address, by
     while let Some(address) = repair.next_copy() {
         let outcome = copy_one(drive, address, below, by).await;
         if let Err(error) = &outcome {
-            tracing::warn!(%address, error, "entry not copied");
+            tracing::debug!(%address, error, "entry not copied");
         }
         repair.copied(address, outcome);
     }

@@ -2,6 +2,7 @@
 //! dropped, those of closed ranges too. Decisions are `range::retention`'s; this looks and obeys.
 
 use super::Inner;
+use super::said::{Event, Named};
 use super::topic::TopicRuntime;
 use crate::control::command::{Command, DropSegments, RangeState};
 use crate::control::propose_one;
@@ -85,7 +86,7 @@ impl Inner {
         }
         let deadline = Instant::now() + RAISE_TIMEOUT;
         if let Err(error) = self.raise_log_starts(topic.id, &raise, deadline).await {
-            tracing::warn!(topic = %topic.name, range = %range.id, %error, "log starts not raised");
+            self.note(Event::NotRaised, Named::range(&topic.name, range.id), &error.to_string());
         }
     }
 
@@ -112,7 +113,7 @@ impl Inner {
         let (version, now) = (range.version, self.now_ms());
         let drop = DropSegments { topic: topic.id, range: id, version, loglets: loglets.clone(), now };
         if let Err(error) = propose_one(&*self.control, Command::DropSegments(drop)).await {
-            tracing::warn!(topic = %topic.name, range = %id, %error, "segments not dropped");
+            self.note(Event::NotDropped, Named::range(&topic.name, id), &error.to_string());
             return;
         }
         self.dropped.fetch_add(loglets.len() as u64, Ordering::Relaxed);

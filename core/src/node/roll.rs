@@ -2,6 +2,7 @@
 
 use super::Inner;
 use super::follow::States;
+use super::said::{Event, Named};
 use super::topic::TopicRuntime;
 use super::topics::epochs;
 use crate::control::command::{self, Command, Ended, Extend};
@@ -153,7 +154,7 @@ impl Inner {
         let folded = self.fold_range(control_topic, control, &own).await?;
         self.propose_extend(topic, range, version, ended).await?;
         self.follow(topic, States::from([(range.id, folded)])).await?;
-        tracing::info!(topic = %topic.name, range = %range.id, "range goes on in another segment");
+        self.note(Event::GoesOn, Named::range(&topic.name, range.id), "");
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Start and stop of a node: disks, control state, then every range sealed, folded and opened again in one commit.
 
 use super::configs;
+use super::said::{Named, Shared};
 use super::storage::Storage;
 use super::topic::TopicRuntime;
 use super::topics::{epochs, owner, stamping};
@@ -80,6 +81,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         reshards: Default::default(),
         compaction: Default::default(),
         balance: Default::default(),
+        said: Default::default(),
         tasks: Default::default(),
     });
     // Said at the start, not at the first topic: nothing would be served with it.
@@ -173,12 +175,22 @@ impl Inner {
             match one {
                 Ok(one) => folded.push(one),
                 Err((topic, range, why)) => {
-                    tracing::error!(topic = %topic.name, range = %range.id, why, "range stays blocked");
+                    // Said of all together, in `Inner::blocked`.
+                    tracing::debug!(topic = %topic.name, range = %range.id, why, "range stays blocked");
                     blocked.push((topic, range, why));
                 }
             }
         }
         drop(folding);
+        let mut degraded = Shared::default();
+        for one in folded.iter().filter(|one| one.ended.as_ref().is_some_and(|end| end.degraded.is_some())) {
+            let topic = state.topics.get(&one.topic).map_or("", |topic| topic.name.as_str());
+            degraded.add(Named::range(topic, one.range.id));
+        }
+        if degraded.len() > 0 {
+            let count = degraded.len();
+            tracing::warn!(count, "segments were sealed with fewer copies than their write quorum: {degraded}");
+        }
         if let Err(error) = self.record_restart(&folded).await {
             // Fenced and not recorded: they go on, each by itself, when there is room.
             let why = match error {

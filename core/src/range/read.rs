@@ -1,7 +1,7 @@
 //! Reading a range by partition and offset across its segments and those of the ranges it came from. A read error never
 //! looks like the end of the log.
 
-use crate::drive::{ListQuery, Payload, ReadError, Stored};
+use crate::drive::{AdmitError, ListQuery, Payload, Purpose, ReadError, Stored};
 use crate::error::ReadFailure;
 use crate::range::lineage;
 use crate::range::primary::{Known, RangePrimary, ReadView};
@@ -331,7 +331,12 @@ pub async fn load(payload: Payload) -> Result<Bytes, ReadError> {
 /// The error of a read of `segment`; logged when it is a new one, and not of what was let go meanwhile.
 pub(super) fn unreadable(range: &RangePrimary, segment: &Segment, error: ReadError) -> ReadFailure {
     let what = error.to_string();
-    if range.reads(segment) && segment.is_new(&what) {
+    // What a disk that is dead or not here keeps from all its readers is said of the disk.
+    let of_the_disk = matches!(error, ReadError::Unavailable(_))
+        && matches!(segment.drive.admit(0, Purpose::Records), Err(AdmitError::Dead(_)));
+    if of_the_disk {
+        tracing::debug!(topic = %range.topic, range = %range.id, segment = %segment.loglet, what, "read failed");
+    } else if range.reads(segment) && segment.is_new(&what) {
         tracing::warn!(topic = %range.topic, range = %range.id, segment = %segment.loglet, what, "read failed");
     }
     ReadFailure::Storage(format!(

@@ -23,11 +23,13 @@ mod runtime;
 #[cfg(test)]
 mod runtime_test;
 mod shared;
+mod together;
 
 pub use fold::Damage;
 pub use log::{ApiLog, LogBounds, PartitionLog, Room};
 pub use runtime::{Options, Partition, Unavailable};
 pub use shared::Shared;
+pub use together::{Together, Voice};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -5,6 +5,7 @@
 //! serves many calls and no machine is ever seen ahead of its log from outside.
 
 use super::fold::{self, Fold};
+use super::together::{Trouble, Voice};
 use super::{LogBounds, Machine, Now, Outcome, PartitionLog, Room, Ticket};
 use crate::api::OwnEntry;
 use crate::error::{AppendError, ReadFailure};
@@ -36,6 +37,8 @@ pub struct Options {
     pub load_patience: Duration,
     /// Pause after a load that failed; calls in it are answered with its reason.
     pub load_retry: Duration,
+    /// With whom it says what keeps it from its work.
+    pub voice: Voice,
 }
 
 impl Default for Options {
@@ -44,6 +47,7 @@ impl Default for Options {
             snapshot_bytes: 16 * 1024 * 1024,
             load_patience: Duration::from_millis(500),
             load_retry: Duration::from_millis(100),
+            voice: Voice::default(),
         }
     }
 }
@@ -219,7 +223,8 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
                     self.note(None);
                     self.is_fresh = false;
                     let Err(reason) = self.serve(&mut serving).await else { return };
-                    tracing::warn!(%reason, "a coordinator partition drops its state and loads again");
+                    // Whatever keeps it from loading is said then.
+                    tracing::debug!(%reason, "a coordinator partition drops its state and loads again");
                     for (_, reply) in serving.tickets.drain() {
                         // A caller that is gone wants no answer.
                         let _ = reply.send(Err(reason.clone()));
@@ -235,19 +240,15 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
         }
     }
 
-    /// Remembers how a load ended; a failure is logged when it is another one than at the try before.
+    /// Remembers how a load ended, and says so.
     fn note(&self, reason: Option<&Unavailable>) {
         let storage = match reason {
             Some(Unavailable::Storage(why)) => Some(why.clone()),
             _ => None,
         };
-        let before = std::mem::replace(&mut *self.failing.lock(), storage.clone());
-        match reason {
-            Some(reason) if storage.is_none() || storage != before => {
-                tracing::warn!(%reason, "a coordinator partition cannot be loaded");
-            }
-            _ => {}
-        }
+        let why = reason.map(ToString::to_string);
+        self.options.voice.note(Trouble::NotLoaded, why.as_deref(), Instant::now().into_std());
+        *self.failing.lock() = storage;
     }
 
     fn now(&self) -> Now {
@@ -346,7 +347,7 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
             return Err(Unavailable::NotLeader { leader: None });
         }
         let now = self.now();
-        s.look(self.log.room(), now);
+        s.look(self.log.room(), now, &self.options.voice);
         let mut out = Outcome::default();
         let mut entries = Vec::new();
         let mut bytes = 0;
@@ -395,17 +396,14 @@ impl<M: Machine, L: PartitionLog> Driver<M, L> {
 
 impl<M: Machine> Serving<M> {
     /// Takes note of what the log takes.
-    fn look(&mut self, room: Room, now: Now) {
+    fn look(&mut self, room: Room, now: Now, voice: &Voice) {
         let before = std::mem::replace(&mut self.room, room);
-        match (before.refusal(), self.room.refusal()) {
-            (None, Some(why)) => {
-                tracing::warn!(why, "a coordinator partition records nothing until its log does")
-            }
-            (Some(_), None) => {
-                tracing::info!("a coordinator partition records again");
-                self.machine.resume(now);
-            }
-            _ => {}
+        let (was, why) = (before.refusal(), self.room.refusal());
+        if was.is_some() || why.is_some() {
+            voice.note(Trouble::RecordsNothing, why, Instant::now().into_std());
+        }
+        if was.is_some() && why.is_none() {
+            self.machine.resume(now);
         }
     }
 

@@ -4,6 +4,7 @@ use super::fold::{self, Fold};
 use super::*;
 use crate::api::{EntryKind, OwnEntry};
 use crate::error::{AppendError, ReadFailure};
+use crate::testing::lines::Lines;
 use crate::types::Offset;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -11,6 +12,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::Level;
 
 /// A map of counters; a caller may wait until a counter reaches a value.
 #[derive(Debug, Default)]
@@ -224,6 +226,7 @@ fn options() -> Options {
         snapshot_bytes: 64,
         load_patience: Duration::from_secs(5),
         load_retry: Duration::from_millis(1),
+        voice: Voice::default(),
     }
 }
 
@@ -449,6 +452,49 @@ fn while_the_log_takes_no_records_the_state_is_read_nothing_is_decided_and_all_g
             assert_eq!(folded(&log), BTreeMap::from([("a".to_owned(), 6), ("b".to_owned(), 1)]));
         });
     }
+}
+
+#[test]
+fn fifty_partitions_of_a_full_disk_say_so_in_one_line_and_that_they_go_on_in_another() {
+    let lines = Lines::default();
+    let _logged = tracing::subscriber::set_default(lines.clone());
+    block_on(async {
+        let (log, unreadable, together) = (FakeLog::default(), FakeLog::default(), Together::of("__groups"));
+        let begin = |log: &FakeLog, partition| {
+            let voice = Voice { together: together.clone(), partition };
+            let load_retry = Duration::from_millis(100);
+            Partition::<Counters>::start(log.clone(), (), Options { voice, load_retry, ..options() })
+        };
+        log.0.lock().room = Some(Room::Freeing("disk full".into()));
+        unreadable.0.lock().start = 5;
+        let partitions: Vec<_> = (0..50).map(|n| begin(&log, n)).collect();
+        let lost: Vec<_> = (50..100).map(|n| begin(&unreadable, n)).collect();
+        let asked = partitions.iter().map(|partition| partition.call(Ask::Get("a".into())));
+        assert!(futures_util::future::join_all(asked).await.iter().all(|answer| *answer == Ok(0)));
+        let mut said = Vec::new();
+        while said.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            said.extend(lines.take());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        said.extend(lines.take());
+        assert_eq!(said.len(), 2, "{said:?}");
+        // All of them, unless the machine is so slow that some came later than others waited for them.
+        for what in ["cannot be loaded", "record nothing until their logs do"] {
+            let whole = |line: &str| [what, "__groups", "count="].iter().all(|part| line.contains(part));
+            let is_said = |(level, line): &(Level, String)| *level == Level::WARN && whole(line);
+            assert!(said.iter().any(is_said), "{what}: {said:?}");
+        }
+        log.0.lock().room = None;
+        (unreadable.0.lock().start, unreadable.0.lock().entries) = (0, Vec::new());
+        let mut said = Vec::new();
+        while said.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            said.extend(lines.take());
+        }
+        assert!(said.iter().all(|(level, _)| *level == Level::INFO), "{said:?}");
+        drop((partitions, lost));
+    });
 }
 
 #[test]

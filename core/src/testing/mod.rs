@@ -11,6 +11,8 @@ mod explorer;
 pub(crate) mod fuzz;
 #[cfg(test)]
 pub(crate) mod leaf;
+#[cfg(test)]
+pub(crate) mod lines;
 pub(crate) mod mutant;
 #[cfg(test)]
 mod reshard_explorer;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rangeway_core::api::{Api, Catalog, NewTopic, TopicView};
 use rangeway_core::error::{TopicError, TopicPartition};
-use rangeway_core::replicated::{ApiLog, Machine, Options, Partition, Unavailable};
+use rangeway_core::replicated::{ApiLog, Machine, Options, Partition, Together, Unavailable, Voice};
 use rangeway_core::types::{NodeId, TopicId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +74,8 @@ struct Inner<M: Machine> {
     stopped: AtomicBool,
     /// It was logged that the topic of the name is not ours.
     refused: AtomicBool,
+    /// What all of them say together.
+    together: Arc<Together>,
 }
 
 struct Running<M: Machine> {
@@ -101,8 +103,9 @@ impl<M: Machine> Coordinators<M> {
         let slots = (0..PARTITIONS).map(|_| Mutex::default()).collect();
         let creating = tokio::sync::Mutex::new(());
         let (stopped, refused) = (AtomicBool::new(false), AtomicBool::new(false));
+        let together = Together::of(kind.topic);
         Coordinators {
-            inner: Arc::new(Inner { api, kind, slots, creating, stopped, refused }),
+            inner: Arc::new(Inner { api, kind, slots, creating, stopped, refused, together }),
             sweeper: Mutex::default(),
         }
     }
@@ -136,7 +139,7 @@ impl<M: Machine> Coordinators<M> {
         self.inner.api.catalog().by_name.contains_key(self.inner.kind.topic)
     }
 
-    /// What keeps them from working, a line each: a topic that is not ours, or what is stored cannot be loaded.
+    /// What keeps them from working, in one line: a topic that is not ours, or what is stored cannot be loaded.
     pub(crate) fn blocked(&self) -> Vec<String> {
         let name = self.inner.kind.topic;
         let catalog = self.inner.api.catalog();
@@ -145,9 +148,9 @@ impl<M: Machine> Coordinators<M> {
         }
         let failing = self.inner.slots.iter().enumerate().filter_map(|(number, slot)| {
             let why = slot.lock().as_ref()?.coordinator.failing()?;
-            Some(format!("topic '{name}' partition {number}: its coordinator cannot be loaded: {why}"))
+            Some((number, why))
         });
-        failing.collect()
+        not_loaded(name, &failing.collect::<Vec<_>>()).into_iter().collect()
     }
 
     /// The partition that keeps `id`; the topic is made if it is not there.
@@ -211,7 +214,9 @@ impl<M: Machine> Inner<M> {
         let running = slot.get_or_insert_with(|| {
             let at = TopicPartition { topic, partition: number };
             let log = ApiLog::new(self.api.clone(), at, APPEND_TIMEOUT);
-            let coordinator = Arc::new(Partition::start(log, self.kind.settings.clone(), Options::default()));
+            let voice = Voice { together: self.together.clone(), partition: number };
+            let options = Options { voice, ..Options::default() };
+            let coordinator = Arc::new(Partition::start(log, self.kind.settings.clone(), options));
             let beside = self.kind.beside.as_ref().map(|start| start(coordinator.clone(), at));
             Running { coordinator, beside }
         });
@@ -264,6 +269,17 @@ fn not_ours(topic: &TopicView) -> Option<String> {
     }
 }
 
+/// What is said of partitions whose coordinators cannot be loaded, each with why; the first stands for all.
+fn not_loaded(topic: &str, failing: &[(usize, String)]) -> Option<String> {
+    let (number, why) = failing.first()?;
+    Some(match failing.len() - 1 {
+        0 => format!("topic '{topic}' partition {number}: its coordinator cannot be loaded: {why}"),
+        more => format!(
+            "topic '{topic}' partition {number} and {more} more of {PARTITIONS}: their coordinators cannot be loaded: {why}"
+        ),
+    })
+}
+
 /// What is kept lives as long as the topic: nothing of it goes by age or size, only below a snapshot.
 fn new_topic(name: &str) -> NewTopic {
     let configs = [("cleanup.policy", "delete"), ("retention.ms", "-1"), ("retention.bytes", "-1")];
@@ -303,6 +319,16 @@ mod tests {
     use super::*;
     use rangeway_core::types::GROUPS_TOPIC;
     use std::sync::Arc;
+
+    #[test]
+    fn coordinators_that_cannot_be_loaded_are_one_line() {
+        let failing: Vec<(usize, String)> = (3..50).map(|n| (n, format!("why {n}"))).collect();
+        assert_eq!(not_loaded("__groups", &[]), None);
+        let one = "topic '__groups' partition 3: its coordinator cannot be loaded: why 3";
+        assert_eq!(not_loaded("__groups", &failing[..1]).as_deref(), Some(one));
+        let all = "topic '__groups' partition 3 and 46 more of 50: their coordinators cannot be loaded: why 3";
+        assert_eq!(not_loaded("__groups", &failing).as_deref(), Some(all));
+    }
 
     #[test]
     fn only_the_topic_that_the_node_made_is_ours() {

@@ -80,7 +80,8 @@ impl RangePrimary {
                 head.sequencer.seal();
             }
             if !matches!(head.phase, Phase::Blocked(_)) {
-                tracing::error!(topic = %self.topic, range = %self.id, segment = %segment.loglet, %error,
+                // Said of all ranges together by whoever looks after them.
+                tracing::debug!(topic = %self.topic, range = %self.id, segment = %segment.loglet, %error,
                     "range blocked: its segment takes no more writes");
             }
             head.phase = Phase::Blocked(error.to_string());
