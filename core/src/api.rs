@@ -409,7 +409,7 @@ impl Api {
         self.node.takes_own(at, purpose)
     }
 
-    /// Whether a partition takes no records of clients since a disk is full.
+    /// Whether a partition takes no records of clients since a disk is full, or has taken nothing since the start.
     pub fn is_full(&self, at: TopicPartition) -> bool {
         self.node.is_full(at)
     }

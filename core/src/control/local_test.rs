@@ -279,20 +279,22 @@ impl StorageBackend for Crammed {
     }
 }
 
+/// A store on a disk that is full while it is told so.
+pub(crate) fn crammed(path: &Path, full: Arc<AtomicBool>) -> Result<LocalStore, ControlError> {
+    let open = move |path: &Path| {
+        let file = FileBackend::new(OpenOptions::new().read(true).write(true).open(path)?)?;
+        Builder::new().create_with_backend(Crammed { file, full: full.clone() })
+    };
+    Ok(LocalStore::in_file(path, ControlFile::open_by(path, Box::new(open))?))
+}
+
 #[tokio::test]
 async fn a_full_disk_refuses_a_change_and_takes_the_next_one_once_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("control");
     drop(LocalStore::open(&path).unwrap());
     let full = Arc::new(AtomicBool::new(false));
-    let open = {
-        let full = full.clone();
-        move |path: &Path| {
-            let file = FileBackend::new(OpenOptions::new().read(true).write(true).open(path)?)?;
-            Builder::new().create_with_backend(Crammed { file, full: full.clone() })
-        }
-    };
-    let store = LocalStore::in_file(&path, ControlFile::open_by(&path, Box::new(open)).unwrap());
+    let store = crammed(&path, full.clone()).unwrap();
     propose_one(&store, create(1)).await.unwrap();
     for round in 2..5 {
         full.store(true, Ordering::Release);

@@ -11,6 +11,7 @@
 pub mod command;
 pub mod file;
 pub mod local;
+pub mod read_only;
 pub mod reshard;
 pub mod state;
 
@@ -24,7 +25,7 @@ mod watch;
 #[cfg(test)]
 mod apply_test;
 #[cfg(test)]
-mod local_test;
+pub(crate) mod local_test;
 #[cfg(test)]
 mod reshard_test;
 

@@ -63,6 +63,18 @@ impl DiskDrive {
     pub fn first_missing(&self) -> Option<(u64, u64)> {
         self.leaf.state.read().registers.holes().next()
     }
+
+    /// What stands in the window of the last `k` addresses.
+    ///
+    /// Errors: something is lost that may have stood there.
+    pub fn standing(&self, k: u32) -> Result<TailDesc, ReadError> {
+        let state = self.leaf.state.read();
+        match &state.suspect {
+            // A hole may be a lost entry: no vote (a hole is a negative vote).
+            Some(why) => Err(ReadError::Damaged(format!("segment {}: {why}", self.leaf.id))),
+            None => Ok(state.registers.tail(k)),
+        }
+    }
 }
 
 impl LogDrive for DiskDrive {
@@ -114,15 +126,7 @@ impl LogDrive for DiskDrive {
     }
 
     fn weak_tail(&self, k: u32) -> BoxFuture<'_, Result<TailDesc, ReadError>> {
-        async move {
-            let state = self.leaf.state.read();
-            match &state.suspect {
-                // A hole may be a lost entry: no vote (a hole is a negative vote).
-                Some(why) => Err(ReadError::Damaged(format!("segment {}: {why}", self.leaf.id))),
-                None => Ok(state.registers.tail(k)),
-            }
-        }
-        .boxed()
+        ready(self.standing(k)).boxed()
     }
 
     fn fence(&self, k: u32, _by: SealId) -> BoxFuture<'_, Result<TailDesc, FenceError>> {

@@ -56,6 +56,16 @@ pub fn quorum_merge(children: usize, write: usize, k: u32, answers: &[TailDesc])
     Ok(TailDesc { end, holes, trim })
 }
 
+/// The tail that every seal of a quorum will find, whichever of its children answer it: that of all of them, if they hold the same.
+/// `None` where it depends on who answers: then only a seal tells.
+pub fn quorum_agreed(children: usize, answers: &[TailDesc]) -> Option<TailDesc> {
+    let end = |d: &TailDesc| d.end.max(d.trim);
+    let first = answers.first().filter(|_| answers.len() == children)?;
+    let agree = answers.iter().all(|d| d.holes.is_empty() && end(d) == end(first));
+    let trim = answers.iter().map(|d| d.trim).max().unwrap_or(0);
+    agree.then(|| TailDesc { end: end(first), holes: BTreeSet::new(), trim })
+}
+
 /// Addresses of a quorum's window below its `end` that fewer answers hold than the write quorum asks for: what a seal
 /// repairs. Children that did not answer hold nothing, as far as is known.
 pub fn quorum_thin(write: usize, k: u32, answers: &[TailDesc], end: u64) -> BTreeSet<u64> {
@@ -201,6 +211,28 @@ mod tests {
         assert_eq!(merged, tail(8, &[]));
         assert_eq!(quorum_thin(2, 4, &[tail(8, &[6]), tail(7, &[5])], 8), BTreeSet::from([5, 6, 7]));
         assert_eq!(quorum_merge(3, 2, 4, &[tail(8, &[])]), Err(TooFew { got: 1, needed: 2, children: 3 }));
+    }
+
+    proptest! {
+        #[test]
+        fn where_all_copies_agree_any_seal_quorum_finds_the_same(
+            copies in proptest::collection::vec((4u64..7, 0u64..5, any::<bool>()), 1..4), write in 1usize..4,
+        ) {
+            let tails: Vec<TailDesc> = copies
+                .iter()
+                .map(|(end, trim, hole)| TailDesc { trim: *trim, ..tail(*end, &[end - 2][..usize::from(*hole)]) })
+                .collect();
+            let (all, write) = (tails.len(), write.min(tails.len()));
+            prop_assert_eq!(quorum_agreed(all + 1, &tails), None, "one did not answer");
+            let Some(agreed) = quorum_agreed(all, &tails) else { return Ok(()) };
+            for subset in 1..1usize << all {
+                let answers: Vec<TailDesc> =
+                    (0..all).filter(|i| subset >> i & 1 == 1).map(|i| tails[i].clone()).collect();
+                if let Ok(merged) = quorum_merge(all, write, 8, &answers) {
+                    prop_assert_eq!(merged.contiguous(), agreed.contiguous());
+                }
+            }
+        }
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Inner {
         self.range(at).ok_or(AppendError::UnknownPartition)?.takes_own(purpose)
     }
 
-    /// Whether a partition's disk takes no records since it is full.
+    /// See [`RangePrimary::is_full`].
     pub(crate) fn is_full(&self, at: TopicPartition) -> bool {
         self.range(at).is_some_and(|range| range.is_full())
     }

@@ -68,7 +68,7 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
             report.entries
         )));
     }
-    let control: Arc<dyn Store> = Arc::new(blocking(move || LocalStore::open(&path)).await??);
+    let control: Arc<dyn Store> = open_control(options, path).await?;
     let known = places::read(first);
     let absent = absent_disks(options, &looks, &control.read(), &known)?;
     let cluster_id = disk.cluster_id();
@@ -107,6 +107,24 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
     places.extend(opened.disks.iter().map(|d| d.disk_id()).zip(opened.dirs.iter().map(|d| absolute(d))));
     places::write(first, &places);
     Ok(opened)
+}
+
+#[cfg(not(test))]
+async fn open_control(_: &NodeOptions, path: PathBuf) -> Result<Arc<dyn Store>, StartError> {
+    Ok(Arc::new(blocking(move || LocalStore::open(&path)).await??))
+}
+
+#[cfg(test)]
+async fn open_control(options: &NodeOptions, path: PathBuf) -> Result<Arc<dyn Store>, StartError> {
+    let faults = options.data.first().and_then(|first| options.faults.0.get(first));
+    if faults.is_none_or(|faults| !faults.no_room_for_control()) {
+        return Ok(Arc::new(blocking(move || LocalStore::open(&path)).await??));
+    }
+    let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let cram = full.clone();
+    let store = blocking(move || crate::control::local_test::crammed(&path, cram)).await??;
+    full.store(true, std::sync::atomic::Ordering::Release);
+    Ok(Arc::new(store))
 }
 
 fn refuse_twice(given: &[PathBuf], at: usize) -> Result<(), StartError> {

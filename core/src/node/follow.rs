@@ -66,6 +66,9 @@ impl Inner {
 
     /// The level-triggered pass: what was recorded and not opened, because whoever recorded it could not go on.
     pub(super) async fn follow_all(&self) {
+        if self.unrecorded.is_some() {
+            return; // the segments that are open have another start's primaries
+        }
         for runtime in self.all_topics().values() {
             let left = |node: &Inner| {
                 let state = node.control.read();

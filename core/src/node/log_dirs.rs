@@ -30,7 +30,7 @@ impl Inner {
             LogDir {
                 path: std::path::absolute(dir).unwrap_or_else(|_| dir.clone()).display().to_string(),
                 dead: match disk.health() {
-                    DiskHealth::Dead(why) => Some(why),
+                    DiskHealth::Dead(why) | DiskHealth::ReadOnly(why) => Some(why),
                     DiskHealth::Live | DiskHealth::Full(_) => None,
                 },
                 total_bytes: space.map(|(total, _)| total),

@@ -178,6 +178,8 @@ pub(crate) struct Inner {
     clock: Arc<dyn Clock>,
     pub(super) cluster_id: String,
     pub(super) primary: Primary,
+    /// Why the control state does not know of this start, if it does not: then no range goes on in this process.
+    unrecorded: Option<String>,
     pub(super) control: Arc<dyn Store>,
     storage: Storage,
     /// Sealed segments, shared by the ranges that read them.

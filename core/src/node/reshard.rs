@@ -206,6 +206,9 @@ impl Inner {
 
     /// Begins again what was begun and is carried out by nobody: its driver died, or could not go on.
     pub(super) async fn resume_operations(&self) {
+        if self.unrecorded.is_some() {
+            return; // the next start takes them up
+        }
         let state = self.control.read();
         let now = self.now_ms();
         let running = state.operations.values().filter(|o| !o.state.is_over());

@@ -24,7 +24,7 @@ const RAISE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Pass {
     /// The topic's ranges when it began.
     layout: Arc<Vec<Arc<RangePrimary>>>,
-    /// Those whose log is known whole.
+    /// Those whose log is known whole, and goes on.
     pub(super) looked_at: Vec<Arc<RangePrimary>>,
     pub(super) holdings: Holdings,
     /// Committed log starts of their partitions.
@@ -130,7 +130,8 @@ impl Pass {
     }
 
     fn whole(&self) -> Vec<Arc<RangePrimary>> {
-        self.layout.iter().filter(|range| *range.known() == Known::Whole).cloned().collect()
+        let whole = |range: &&Arc<RangePrimary>| *range.known() == Known::Whole && !range.is_still();
+        self.layout.iter().filter(whole).cloned().collect()
     }
 
     fn add(&mut self, range: Arc<RangePrimary>, parts: Vec<(Arc<Segment>, Vec<Part>)>) {

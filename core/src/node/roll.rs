@@ -135,6 +135,9 @@ impl Inner {
         topic: &TopicRuntime,
         range: &Arc<RangePrimary>,
     ) -> Result<(), String> {
+        if let Some(why) = &self.unrecorded {
+            return Err(why.clone());
+        }
         let _layout = self.layout.lock().await;
         if !topic.is_served_by(range) {
             return Ok(()); // another primary took over while this waited

@@ -20,6 +20,29 @@ use std::sync::Arc;
 const CHECKPOINTS_TRIED: usize = 64;
 
 impl Inner {
+    /// The state and the segments of a range that cannot be sealed now, if its end is sure all the same: nobody writes it in this
+    /// process, and a later seal will find this end. Readers are told of it as of any other.
+    ///
+    /// Errors: why the end is not sure, or what cannot be read.
+    pub(super) async fn read_still(
+        &self,
+        topic: &Topic,
+        range: &Range,
+    ) -> Result<(RangeState, Vec<Arc<Segment>>), String> {
+        let mut own = self.sealed_segments(range, None)?;
+        if let Some(open) = range.open() {
+            let end = self.storage.still_end(open.loglet, &open.drive, open.window)?;
+            if end > Address(0) {
+                let drive = self.storage.open(open.loglet, &open.drive).map_err(|e| e.to_string())?;
+                // Not shared: what seals it opens its own.
+                let (loglet, base, opened_at) = (open.loglet, open.base, open.opened_at);
+                own.push(Arc::new(Segment::new(owner(range), loglet, base, drive, opened_at, Some(end))));
+            }
+        }
+        let state = self.fold_range(topic, range, &own).await?;
+        Ok((state, self.history(topic, range, own)?))
+    }
+
     /// The state and the segments of the longest prefix that can be read, those of the ranges that it came from among them;
     /// `None` where no checkpoint can be. Where none of its own can be, the prefix is what its parents ended with.
     pub(super) async fn salvage(

@@ -8,16 +8,17 @@ use super::topics::{epochs, owner, stamping};
 use super::{Inner, NodeOptions, StartError, disks};
 use crate::config::topic::TopicConfig;
 use crate::control::command::{Command, Ended, ParentEnd, Reply, Reshard, Restart, RestartRange};
+use crate::control::read_only::ReadOnly;
 use crate::control::reshard::child_spans;
 use crate::control::state::{Operation, OperationState, Range, Topic};
 use crate::control::{self, ControlError, propose_one};
 use crate::drive::expr::PlaceError;
 use crate::env::{Clock, SystemClock};
-use crate::range::primary::{Base, Known, Phase, RangePrimary};
+use crate::range::primary::{Base, Known, NOWHERE, Phase, RangePrimary};
 use crate::range::segment::Segment;
 use crate::range::state::RangeState;
 use crate::range::{lineage, project};
-use crate::store::{DiskHealth, MemoryStore, TailBudget};
+use crate::store::{DiskHealth, DiskStore, MemoryStore, TailBudget};
 use crate::types::{LogletId, NodeId, Primary, RangeId, TopicId};
 use futures_util::StreamExt;
 use std::collections::HashMap;
@@ -43,17 +44,26 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let now = clock.now_ms();
     let known = control.read().nodes.get(&node).map(|node| node.generation);
-    let dead = disks.iter().any(|disk| matches!(disk.health(), DiskHealth::Dead(_)));
+    let dead = |disk: &Arc<DiskStore>| matches!(disk.health(), DiskHealth::Dead(_) | DiskHealth::ReadOnly(_));
+    let dead = disks.iter().any(dead);
     let reply = propose_one(&*control, Command::StartNode { node, disks: ids, now }).await;
-    let generation = match (reply, known) {
-        (Ok(Reply::Started { generation }), _) => generation,
+    let (generation, unrecorded) = match (reply, known) {
+        (Ok(Reply::Started { generation }), _) => (generation, None),
         (Ok(_), _) => return Err(StartError::Data("the control state did not answer the start".into())),
         // A full disk takes no record of the start: up for reads only. No range opens, since that would be recorded.
-        (Err(error), Some(before)) if dead => {
-            tracing::error!(%error, "the start is not recorded: the node serves reads only");
-            before
+        (Err(error), Some(before)) if dead || matches!(error, ControlError::Full(_)) => {
+            let why = format!(
+                "the start could not be recorded, so the node only reads until it is started again with room: {error}"
+            );
+            tracing::error!("{why}");
+            (before, Some(why))
         }
         (Err(error), _) => return Err(error.into()),
+    };
+    let control = match &unrecorded {
+        // What it would record in this process would be of a start that is not this one.
+        Some(why) => Arc::new(ReadOnly { store: control, why: why.clone() }),
+        None => control,
     };
     let next = control.read().counters.next_loglet;
     disks.iter().for_each(|disk| disk.used_before(LogletId(next)));
@@ -63,6 +73,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         dynamic: arc_swap::ArcSwap::from_pointee(dynamic),
         cluster_id: cluster_id.to_string(),
         primary: Primary { node, generation },
+        unrecorded,
         control,
         storage: Storage::new(node, disks, dirs, memory, absent),
         segments: Default::default(),
@@ -142,6 +153,15 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|e| StartError::Data(format!("start-up task ended: {e}")))
 }
 
+/// A range that takes no appends since the start.
+struct Still {
+    topic: Arc<Topic>,
+    range: Arc<Range>,
+    why: String,
+    /// Its state and segments, where it was sealed.
+    log: Option<(RangeState, Vec<Arc<Segment>>)>,
+}
+
 /// A range that was sealed and folded and waits for its next segment.
 struct Folded {
     topic: TopicId,
@@ -162,7 +182,8 @@ impl Inner {
             .topics
             .values()
             .flat_map(|topic| topic.live_ranges().map(|range| (topic.clone(), range.clone())))
-            .filter(|(_, range)| range.primary() != Some(self.primary))
+            // Those of operations that were just finished are open.
+            .filter(|(_, range)| self.unrecorded.is_some() || range.primary() != Some(self.primary))
             .collect();
         let mut folding = futures_util::stream::iter(all)
             .map(|(topic, range)| async move {
@@ -170,14 +191,14 @@ impl Inner {
                 folded.map_err(|why| (topic, range, why))
             })
             .buffer_unordered(FOLDS_AT_ONCE);
-        let (mut folded, mut blocked) = (Vec::new(), Vec::new());
+        let (mut folded, mut blocked): (Vec<Folded>, Vec<Still>) = (Vec::new(), Vec::new());
         while let Some(one) = folding.next().await {
             match one {
                 Ok(one) => folded.push(one),
                 Err((topic, range, why)) => {
                     // Said of all together, in `Inner::blocked`.
                     tracing::debug!(topic = %topic.name, range = %range.id, why, "range stays blocked");
-                    blocked.push((topic, range, why));
+                    blocked.push(Still { topic, range, why, log: None });
                 }
             }
         }
@@ -189,7 +210,10 @@ impl Inner {
         }
         if degraded.len() > 0 {
             let count = degraded.len();
-            tracing::warn!(count, "segments were sealed with fewer copies than their write quorum: {degraded}");
+            tracing::warn!(
+                count,
+                "segments were sealed with fewer copies than their write quorum: {degraded}"
+            );
         }
         if let Err(error) = self.record_restart(&folded).await {
             // Fenced and not recorded: they go on, each by itself, when there is room.
@@ -200,8 +224,12 @@ impl Inner {
             tracing::error!(why, "no room to record the start");
             let (ended, rest): (Vec<_>, Vec<_>) = folded.into_iter().partition(|one| one.ended.is_some());
             folded = rest;
-            let topic = |one: &Folded| state.topics.get(&one.topic).cloned();
-            blocked.extend(ended.into_iter().filter_map(|one| Some((topic(&one)?, one.range, why.clone()))));
+            let still = |one: Folded| {
+                let topic = state.topics.get(&one.topic)?.clone();
+                let log = Some((one.state, one.sealed));
+                Some(Still { topic, range: one.range, why: why.clone(), log })
+            };
+            blocked.extend(ended.into_iter().filter_map(still));
         }
         folded.extend(resumed);
         let state = self.control.read();
@@ -212,9 +240,9 @@ impl Inner {
             let primary = self.reopen(topic, one)?;
             by_topic.entry(topic.id).or_default().push(primary);
         }
-        for (topic, range, why) in blocked {
-            let primary = self.stay_blocked(&topic, &range, why).await?;
-            by_topic.entry(topic.id).or_default().push(primary);
+        for still in blocked {
+            let topic = still.topic.id;
+            by_topic.entry(topic).or_default().push(self.stay_blocked(still).await?);
         }
         self.change_topics(|topics| topics.clear());
         for topic in state.topics.values() {
@@ -235,6 +263,9 @@ impl Inner {
     async fn finish_operations(&self) -> Vec<Folded> {
         let state = self.control.read();
         let mut children = Vec::new();
+        if self.unrecorded.is_some() {
+            return children;
+        }
         for operation in state.operations.values().filter(|o| !o.state.is_over()) {
             match self.finish_operation(operation).await {
                 Ok(opened) => children.extend(opened),
@@ -283,6 +314,9 @@ impl Inner {
     }
 
     async fn seal_and_fold(&self, topic: &Topic, range: &Arc<Range>) -> Result<Folded, String> {
+        if let Some(why) = &self.unrecorded {
+            return Err(why.clone());
+        }
         if range.state == control::state::RangeState::Fencing {
             return Err("a split or merge of it could not be finished".to_owned());
         }
@@ -339,22 +373,30 @@ impl Inner {
         Ok(primary)
     }
 
-    /// A range whose disks are not there or damaged: no appends, reported, what can be read is; others go on.
-    async fn stay_blocked(
-        &self,
-        topic: &Topic,
-        range: &Range,
-        why: String,
-    ) -> Result<Arc<RangePrimary>, StartError> {
+    /// A range whose disks are not there, damaged, or without room to go on: no appends, reported, what can be read is; others
+    /// go on.
+    async fn stay_blocked(&self, still: Still) -> Result<Arc<RangePrimary>, StartError> {
+        let Still { topic, range, why, log } = still;
+        let (topic, range) = (&*topic, &*range);
         let memory = crate::drive::spec::DriveSpec::Memory { node: self.node() };
         let drive = self
             .storage
-            .open(LogletId(u64::MAX), &memory)
+            .open(NOWHERE, &memory)
             .map_err(|e| self.range_error(topic, range.id, e.to_string()))?;
-        let nowhere = Arc::new(Segment::new(owner(range), LogletId(u64::MAX), 0, drive, self.now_ms(), None));
-        let (log, known) = match self.salvage(topic, range).await {
-            Some(log) => (log, Known::Prefix(why.clone())),
-            None => ((RangeState::new(range.span), Vec::new()), Known::Nothing(why.clone())),
+        let nowhere = Arc::new(Segment::new(owner(range), NOWHERE, 0, drive, self.now_ms(), None));
+        let log = match log {
+            Some(log) => Ok(log),
+            None => self.read_still(topic, range).await,
+        };
+        let (log, known) = match log {
+            Ok(log) => (log, Known::Whole),
+            Err(unsure) => {
+                let unknown = if why == unsure { why.clone() } else { format!("{why} ({unsure})") };
+                match self.salvage(topic, range).await {
+                    Some(log) => (log, Known::Prefix(unknown)),
+                    None => ((RangeState::new(range.span), Vec::new()), Known::Nothing(unknown)),
+                }
+            }
         };
         Ok(RangePrimary::blocked(topic.id, range.id, self.limits(), log, known, nowhere, why))
     }
@@ -372,8 +414,13 @@ impl Inner {
     pub(super) async fn close(&self) {
         let until = tokio::time::Instant::now() + CLOSE_MAX;
         let _layout = self.layout.lock().await;
+        let mut ending = Vec::new();
         for topic in self.all_topics().values() {
             for range in topic.ranges().iter() {
+                // Of a blocked one nothing completes any more.
+                if !matches!(range.phase(), Phase::Blocked(_)) {
+                    ending.push(range.clone());
+                }
                 // On a full disk the next start folds a little more.
                 if range.unfolded().0 > 0 && range.has_room_for_checkpoint() {
                     range.checkpoint(self.now_ms());
@@ -381,12 +428,10 @@ impl Inner {
                 range.close(Phase::Stopping);
             }
         }
-        for topic in self.all_topics().values() {
-            for range in topic.ranges().iter() {
-                while !range.is_idle() {
-                    if tokio::time::timeout_at(until, range.wait_for_progress()).await.is_err() {
-                        break;
-                    }
+        for range in ending {
+            while !range.is_idle() {
+                if tokio::time::timeout_at(until, range.wait_for_progress()).await.is_err() {
+                    break;
                 }
             }
         }

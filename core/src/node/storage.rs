@@ -1,10 +1,11 @@
 //! The node's disks and memory as places for the leaves of drive trees.
 
 use crate::drive::expr::PlaceError;
+use crate::drive::merge::{quorum_agreed, stripe_window, striped_merge};
 use crate::drive::spec::{DriveExpr, DriveSpec};
-use crate::drive::{self, Absent, AdmitError, LogDrive, OpenError, Purpose, expr, narrow};
+use crate::drive::{self, Absent, AdmitError, LogDrive, OpenError, Purpose, TailDesc, expr, narrow};
 use crate::store::{DiskHealth, DiskStore, MemoryStore};
-use crate::types::{DiskId, LeafId, LogletId, NodeId};
+use crate::types::{Address, DiskId, LeafId, LogletId, NodeId};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -106,6 +107,7 @@ impl Storage {
             let named = format!("disk {id} ({})", dir.display());
             return match disk.health() {
                 DiskHealth::Dead(why) => format!("{named} is dead: {why}"),
+                DiskHealth::ReadOnly(why) => format!("{named} is only read: {why}"),
                 DiskHealth::Live | DiskHealth::Full(_) => named,
             };
         }
@@ -182,6 +184,58 @@ impl Storage {
             DriveSpec::Quorum { children, .. } => {
                 children.iter().for_each(|c| drop(self.lost_leaf(loglet, c, next, Copies::Several)));
                 None
+            }
+        }
+    }
+
+    /// Where a segment of ours ends that cannot be fenced now and that nobody in this process writes: its end as a seal will find
+    /// it, whenever that comes and whichever copies answer it, since all is durable and all copies hold the same.
+    ///
+    /// Errors: why only a seal tells.
+    pub(super) fn still_end(
+        &self,
+        loglet: LogletId,
+        spec: &DriveSpec,
+        window: u32,
+    ) -> Result<Address, String> {
+        if let Some(lost) = self.lost(loglet, spec) {
+            return Err(lost);
+        }
+        self.standing(loglet, spec, window, &mut 0).map(|tail| tail.contiguous())
+    }
+
+    /// `next`: number of the tree's next leaf.
+    fn standing(
+        &self,
+        loglet: LogletId,
+        spec: &DriveSpec,
+        window: u32,
+        next: &mut u16,
+    ) -> Result<TailDesc, String> {
+        match spec {
+            DriveSpec::Memory { .. } => Err("what was in memory went with its process".to_owned()),
+            DriveSpec::Disk { disk, .. } => {
+                let leaf = LeafId { loglet, leaf: *next };
+                *next += 1;
+                let store = self.disks.iter().find(|d| d.disk_id() == *disk);
+                let store = store.ok_or_else(|| self.named(*disk))?;
+                if let Some(why) = store.unsure() {
+                    return Err(why.to_owned());
+                }
+                store.drive(leaf).standing(window).map_err(|e| e.to_string())
+            }
+            DriveSpec::Striped { children } => {
+                let each = stripe_window(window, children.len());
+                let tails: Result<Vec<TailDesc>, String> =
+                    children.iter().map(|child| self.standing(loglet, child, each, next)).collect();
+                Ok(striped_merge(window, &tails?))
+            }
+            DriveSpec::Quorum { children, .. } => {
+                let tails: Result<Vec<TailDesc>, String> =
+                    children.iter().map(|child| self.standing(loglet, child, window, next)).collect();
+                quorum_agreed(children.len(), &tails?).ok_or_else(|| {
+                    "its copies differ: which records count is decided when it is sealed".to_owned()
+                })
             }
         }
     }
@@ -302,6 +356,7 @@ impl Storage {
                 match disk.health() {
                     DiskHealth::Live => None,
                     DiskHealth::Full(why) => Some(format!("{named} is full: {why}")),
+                    DiskHealth::ReadOnly(why) => Some(format!("{named} is only read: {why}")),
                     DiskHealth::Dead(why) => Some(format!("{named} is dead: {why}")),
                 }
             })
@@ -310,5 +365,5 @@ impl Storage {
 }
 
 fn is_dead(disk: &DiskStore) -> bool {
-    matches!(disk.health(), DiskHealth::Dead(_))
+    matches!(disk.health(), DiskHealth::Dead(_) | DiskHealth::ReadOnly(_))
 }

@@ -7,6 +7,7 @@ mod full_quorum;
 mod hang_up;
 mod lineage;
 mod parking;
+mod read_only;
 mod reshard;
 mod reshard_faults;
 mod restarts;

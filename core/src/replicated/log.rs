@@ -52,7 +52,7 @@ pub trait PartitionLog: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(Offset, EntryKind, Bytes)>, ReadFailure>> + Send;
     /// What would be taken now. Between this and an append there is room for what is decided at a time.
     fn room(&self) -> Room;
-    /// Whether a disk is full: then nothing is appended that can be done without.
+    /// Whether a disk is full, or the log has taken nothing since the start: then nothing is appended that can be done without.
     fn is_full(&self) -> bool;
     /// Raises the log start.
     fn trim(&self, before: Offset) -> impl Future<Output = Result<(), ReadFailure>> + Send;

@@ -21,7 +21,7 @@ mod fold;
 mod log;
 mod runtime;
 #[cfg(test)]
-mod runtime_test;
+pub(crate) mod runtime_test;
 mod shared;
 mod together;
 

@@ -495,7 +495,8 @@ fn push_entry<M: Machine>(entries: &mut Vec<OwnEntry>, out: &mut Outcome<M>) -> 
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Barrier {
     Written,
-    /// On a full disk, where starts would fill what is left of it: the first load of a process, which has nothing in flight.
+    /// On a full disk, where starts would fill what is left of it, or where nothing can be written: the first load of a process, which
+    /// has nothing in flight.
     None,
 }
 

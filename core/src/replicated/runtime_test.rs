@@ -16,7 +16,7 @@ use tracing::Level;
 
 /// A map of counters; a caller may wait until a counter reaches a value.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     durable: Shared<BTreeMap<String, u64>>,
     waiting: Vec<(Ticket, String, u64)>,
     expire_at: Option<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Counters {
 }
 
 #[derive(Debug)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     Add(String, u64),
     Get(String),
     WaitFor(String, u64),

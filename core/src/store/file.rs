@@ -46,6 +46,15 @@ pub trait Faults: Send + Sync {
     fn allocate_fails(&self, _len: u64) -> bool {
         false
     }
+    /// Asked at the start; `true`: the file system has no room for the superblock of this start.
+    fn no_room_to_begin(&self) -> bool {
+        false
+    }
+    /// Asked when the control state is opened: the file is on a disk that has no room from then on.
+    #[cfg(test)]
+    fn no_room_for_control(&self) -> bool {
+        false
+    }
     /// Asked before a file of an extent is opened; `true`: the process has no descriptor left.
     fn no_descriptor(&self) -> bool {
         false

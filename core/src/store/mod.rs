@@ -174,6 +174,10 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     pub(crate) extents: Mutex<Extents>,
     dead: OnceLock<String>,
+    /// It is dead for want of room alone, since the start: what is stored is whole.
+    only_read: AtomicBool,
+    /// Why what was written last may not be on the disk for good.
+    pub(crate) unsure: OnceLock<String>,
     pub(crate) directories: Directories,
     pub(crate) keeper: Sender<Job>,
     pub(crate) check_queued: AtomicBool,
@@ -236,6 +240,16 @@ impl Inner {
     }
     pub(crate) fn dead_reason(&self) -> Option<String> {
         self.dead.get().cloned()
+    }
+    /// What was written last before a crash may not be on the disk for good.
+    pub(crate) fn not_sure(&self) {
+        let why = "what was written last before a crash is not sure to stay until there is room to write it again";
+        self.unsure.get_or_init(|| format!("{}: {why}", self.dir.display()));
+    }
+    /// Takes no writes in this process, since there is no room to begin.
+    pub(crate) fn only_read(&self, why: String) {
+        self.only_read.store(true, Ordering::Relaxed);
+        self.die(why);
     }
     pub(crate) fn die(&self, why: String) {
         // The first reason stays.
@@ -336,7 +350,13 @@ impl DiskStore {
         if room::make(&config.dir).map_err(OpenError::io(&config.dir))? {
             tracing::warn!(dir = %config.dir.display(), "the disk is full: its ballast is given up to start");
         }
-        let (superblock, full) = superblock::begin(&config.dir, config.cluster_id, config.node_id, has_data)?;
+        let (superblock, full) = superblock::begin(
+            &config.dir,
+            config.cluster_id,
+            config.node_id,
+            has_data,
+            config.faults.as_ref(),
+        )?;
         if let Err(e) = room::lay(&config.dir) {
             tracing::warn!(dir = %config.dir.display(), "no ballast: a start on a full disk may fail: {e}");
         }
@@ -366,6 +386,8 @@ impl DiskStore {
             counters: Counters::default(),
             extents: Mutex::default(),
             dead: OnceLock::new(),
+            only_read: AtomicBool::new(false),
+            unsure: OnceLock::new(),
             directories: Directories::new(),
             keeper,
             check_queued: AtomicBool::new(false),
@@ -383,7 +405,7 @@ impl DiskStore {
             used_below: AtomicU64::new(0),
         });
         if let Some(full) = full {
-            inner.die(format!("no space left to begin ({full}): free some and start again"));
+            inner.only_read(format!("no space is left to begin ({full}): free some and start the node again"));
         }
         let recovered = open::recover(&inner)?;
         for damage in &recovered.report.damage {
@@ -517,8 +539,16 @@ impl DiskStore {
         match self.inner.admit(0, Purpose::Records) {
             Ok(()) => DiskHealth::Live,
             Err(AdmitError::Full(why)) => DiskHealth::Full(why),
+            Err(AdmitError::Dead(why)) if self.inner.only_read.load(Ordering::Relaxed) => {
+                DiskHealth::ReadOnly(why)
+            }
             Err(AdmitError::Dead(why)) => DiskHealth::Dead(why),
         }
+    }
+
+    /// Why it is not sure that what was written last stays: whoever fences its leaves decides.
+    pub(crate) fn unsure(&self) -> Option<&str> {
+        self.inner.unsure.get().map(String::as_str)
     }
 
     /// Bytes of the file system that holds the directory, and how many of them may still be taken; `None` when it does not

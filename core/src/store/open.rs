@@ -212,12 +212,16 @@ pub(crate) fn recover(inner: &Inner) -> Result<Recovered, OpenError> {
                     if goes_on {
                         closed.pop();
                     }
+                    let again = live.last().filter(|_| goes_on && full.is_ok());
+                    let is_sure = again.is_some_and(|this| r.make_sure(&group, this));
+                    next_group += u64::from(is_sure);
                     if let Err(e) = full {
-                        inner.die(format!(
-                            "no space left to go on after a crash ({e}): free some, start again"
+                        inner.only_read(format!(
+                            "no space is left to go on after a crash ({e}): free some and start the node again"
                         ));
                     }
-                    if let Some(this) = live.last() {
+                    if let Some(this) = live.last().filter(|_| !is_sure) {
+                        inner.not_sure();
                         r.keep_last(&group, &this.extent);
                     }
                 }
@@ -718,6 +722,18 @@ impl Recovery<'_> {
             self.apply(record, group.number, &extent);
         }
         Ok(Open { extent, writer, position: group.position + buffer.len() as u64, salt, first_group })
+    }
+
+    /// As [`write_again`](Recovery::write_again), where nothing may be written behind it: what is read there stays, also when the
+    /// system dies. Whether it does.
+    fn make_sure(&mut self, group: &FoundGroup, this: &Live) -> bool {
+        match self.write_again(group, this) {
+            Ok(_) => true,
+            Err(e) => {
+                tracing::warn!("what was written last may not stay: {e}");
+                false
+            }
+        }
     }
 
     /// Takes the good records of the last group where they are.

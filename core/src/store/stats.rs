@@ -60,6 +60,8 @@ pub enum DiskHealth {
     Live,
     /// Refuses new entries until space is freed; the text says how much is missing.
     Full(String),
+    /// It had no room to begin: no writes until it has and the node is started again. All that is stored is read.
+    ReadOnly(String),
     /// A write failed: no writes until a restart. Reads go on.
     Dead(String),
 }

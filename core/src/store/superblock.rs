@@ -4,12 +4,14 @@
 
 use crate::codec::crc32c;
 use crate::store::format::{u32_at, u64_at};
+use crate::store::file::Faults;
 use crate::store::room::is_full;
 use crate::types::{DiskId, Generation, NodeId};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use uuid::Uuid;
 
 const MAGIC: [u8; 8] = *b"RANGEWAY";
@@ -236,6 +238,7 @@ pub(crate) fn begin(
     cluster: Option<Uuid>,
     node: NodeId,
     has_data: bool,
+    faults: Option<&Arc<dyn Faults>>,
 ) -> Result<(Superblock, Option<OpenError>), OpenError> {
     let path = dir.join(SUPERBLOCK);
     let found = match std::fs::read(&path) {
@@ -261,7 +264,11 @@ pub(crate) fn begin(
             Superblock { generation: Generation(s.generation.0 + 1), ..s }
         }
     };
-    match (next.write(dir), found) {
+    let written = match faults.is_some_and(|faults| faults.no_room_to_begin()) {
+        true => Err(OpenError::io(&path)(rustix::io::Errno::NOSPC.into())),
+        false => next.write(dir),
+    };
+    match (written, found) {
         (Ok(()), _) => Ok((next, None)),
         (Err(full), Some(found)) if is_full(&full) => Ok((found, Some(full))),
         (Err(e), _) => Err(e),

@@ -2,7 +2,7 @@
 
 use super::own::own_header;
 use super::sequence::fits;
-use super::{Effect, HandedOver, Head, Phase, RangePrimary, Slot};
+use super::{Effect, HandedOver, Head, NOWHERE, Phase, RangePrimary, Slot};
 use crate::codec::entry::{CHECKPOINT_FIRST, CHECKPOINT_LAST, Entry, EntryHeader, EntryKind};
 use crate::drive::{AdmitError, LogDrive, Purpose};
 use crate::loglet::sequencer::Sequencer;
@@ -152,10 +152,20 @@ impl RangePrimary {
         }
     }
 
-    /// Whether it is open, and takes no records since a disk is full.
+    /// Whether it takes no records and nothing is to be written that can be done without: it is open and a disk is full, or it has
+    /// taken nothing since the start.
     pub fn is_full(&self) -> bool {
         let head = self.head.lock();
-        head.phase == Phase::Open && is_full(&*head.segment.drive, 0)
+        match head.phase {
+            Phase::Open => is_full(&*head.segment.drive, 0),
+            Phase::Blocked(_) => head.segment.loglet == NOWHERE,
+            _ => false,
+        }
+    }
+
+    /// Whether it was blocked when the node started: it has a log and no segment that it writes.
+    pub fn is_still(&self) -> bool {
+        self.head.lock().segment.loglet == NOWHERE
     }
 
     /// Whether there is room for a full checkpoint that nothing but the next start needs.

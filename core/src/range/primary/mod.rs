@@ -199,6 +199,9 @@ enum Effect {
     None,
 }
 
+/// The loglet of a primary that has no segment of its own.
+pub const NOWHERE: LogletId = LogletId(u64::MAX);
+
 /// Whether a call issued everything.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -225,7 +228,8 @@ impl RangePrimary {
         RangePrimary::build(topic, id, limits, stamping, log, first, Phase::Between)
     }
 
-    /// A primary that takes no appends, because the log cannot be read whole: `state` and `segments` are what can.
+    /// A primary that takes no appends, because the log cannot be read whole or no segment can be opened: `state` and `segments`
+    /// are what can be read, `nowhere` is a segment of [`NOWHERE`].
     pub fn blocked(
         topic: TopicId,
         id: RangeId,
