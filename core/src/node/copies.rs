@@ -5,8 +5,19 @@ use super::said::{Named, Shared};
 use crate::control::state::Topic;
 use crate::drive::expr::{copies, shape};
 use crate::drive::narrow::{disks_of, is_narrowed, is_readable, lacks_copy};
+use crate::store::DiskStore;
 use crate::types::{DiskId, LogletId, TopicId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Least reserve of a disk, in bytes: a quarter of it is for what every start writes of each range, fences, deletions and rows of
+/// the control state, of which the old and the new are there for a while.
+fn reserve_least(ranges: u64) -> u64 {
+    const BASE: u64 = 1 << 20;
+    const RANGE: u64 = 8 << 10;
+    BASE.saturating_add(ranges.saturating_mul(RANGE))
+}
 
 impl Inner {
     /// Segments with fewer copies than their drive asks for, a line for each reason.
@@ -28,7 +39,7 @@ impl Inner {
             cause.0.add(Named::topic(&topic.name));
             (cause.1, cause.2) = (cause.1 + thin, cause.2 + all);
         }
-        let line = |(why, (of, thin, all))| {
+        let line = |(why, (of, thin, all)): (String, (Shared, usize, usize))| {
             format!("{of}: {thin} of {all} segments have fewer copies than their drive asks for: {why}")
         };
         causes.into_iter().map(line).collect()
@@ -90,8 +101,31 @@ impl Inner {
                 cause.1 += count;
             }
         }
-        let line = |(names, (of, count))| format!("{of}: {count} segments cannot be read: {names}");
+        let line = |(names, (of, count)): (String, (Shared, usize))| {
+            format!("{of}: {count} segments cannot be read: {names}")
+        };
         causes.into_iter().map(line).collect()
+    }
+
+    /// Starts of a full disk take what fences are kept of a reserve, for each range a little: says so when that is not enough.
+    pub(super) fn warn_of_small_reserve(&self) {
+        let state = self.control.read();
+        let ranges: u64 = state.topics.values().map(|topic| topic.live_ranges().count() as u64).sum();
+        let least = reserve_least(ranges);
+        let small = |(disk, dir): (&Arc<DiskStore>, &PathBuf)| {
+            (disk.reserve_bytes() < least).then(|| dir.display().to_string())
+        };
+        let small: Vec<String> =
+            self.storage.disks().iter().zip(self.storage.dirs()).filter_map(small).collect();
+        if !small.is_empty() {
+            tracing::warn!(
+                ranges,
+                least,
+                "the reserve (disk.reserve.bytes) of {} is small for so many ranges: once such a disk is full, it may not last for \
+                 what a start has to write",
+                small.join(", ")
+            );
+        }
     }
 
     /// Topics that name no drive of their own follow the node's: says so when that keeps fewer copies than they had.
@@ -112,5 +146,18 @@ impl Inner {
                 fewer.len()
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserve_grows_with_the_ranges_and_the_default_is_enough_for_many() {
+        assert_eq!(reserve_least(0), 1 << 20);
+        assert!(reserve_least(1000) > 8 << 20 && reserve_least(1000) < 10 << 20);
+        assert!(reserve_least(30_000) < 256 << 20);
+        assert_eq!(reserve_least(u64::MAX), u64::MAX);
     }
 }

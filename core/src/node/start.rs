@@ -106,6 +106,7 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
         }
     }
     inner.warn_of_fewer_copies();
+    inner.warn_of_small_reserve();
     inner.bury().await;
     let ranges = inner.recover_ranges().await?;
     let mut lines: Vec<String> = reports

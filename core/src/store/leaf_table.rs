@@ -3,6 +3,7 @@
 
 use crate::codec::crc32c;
 use crate::store::Inner;
+use crate::store::discarded::Discarded;
 use crate::store::format::{VERSION, u16_at, u32_at, u64_at};
 use crate::store::registers::Registers;
 use crate::store::superblock::write_whole;
@@ -14,15 +15,17 @@ const MAGIC: [u8; 4] = *b"RWLT";
 const HEADER: usize = 48;
 /// The two copies: one bad byte loses nothing.
 pub(crate) const FILES: [&str; 2] = ["leaves", "leaves-copy"];
-/// Deleted loglets that are remembered; the newest stay.
+/// Runs of deleted loglets that are remembered; the newest stay.
 const DISCARDED_MAX: usize = 65_536;
+/// Deleted loglets as runs; before, in version 1, each by itself.
+const RUNS: u8 = 2;
 
 /// Contents of the table.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeafTable {
     pub(crate) sequence: u64,
     pub(crate) leaves: Vec<(LeafId, Registers)>,
-    pub(crate) discarded: Vec<LogletId>,
+    pub(crate) discarded: Discarded,
     /// Numbers below were used by extents, which may be recycled; none is used again.
     pub(crate) next_extent: u64,
     /// The same, of write groups.
@@ -33,11 +36,11 @@ impl LeafTable {
     fn encode(&self, disk: DiskId) -> Vec<u8> {
         let mut b = Vec::with_capacity(HEADER + 48 * self.leaves.len());
         b.extend_from_slice(&MAGIC);
-        b.extend_from_slice(&[VERSION, 0, 0, 0]);
+        b.extend_from_slice(&[RUNS, 0, 0, 0]);
         b.extend_from_slice(disk.0.as_bytes());
         b.extend_from_slice(&self.sequence.to_le_bytes());
         b.extend_from_slice(&(self.leaves.len() as u64).to_le_bytes());
-        b.extend_from_slice(&(self.discarded.len() as u64).to_le_bytes());
+        b.extend_from_slice(&(self.discarded.runs().len() as u64).to_le_bytes());
         for (id, r) in &self.leaves {
             let holes: Vec<_> = r.holes().collect();
             b.extend_from_slice(&id.loglet.0.to_le_bytes());
@@ -51,8 +54,9 @@ impl LeafTable {
                 b.extend_from_slice(&end.to_le_bytes());
             }
         }
-        for loglet in &self.discarded {
-            b.extend_from_slice(&loglet.0.to_le_bytes());
+        for (first, last) in self.discarded.runs() {
+            b.extend_from_slice(&first.to_le_bytes());
+            b.extend_from_slice(&last.to_le_bytes());
         }
         b.extend_from_slice(&self.next_extent.to_le_bytes());
         b.extend_from_slice(&self.next_group.to_le_bytes());
@@ -64,8 +68,9 @@ impl LeafTable {
     /// Reads a table's bytes; `None`: damaged, or another disk's.
     pub(crate) fn decode(b: &[u8], disk: DiskId) -> Option<LeafTable> {
         let (body, crc) = b.split_at_checked(b.len().checked_sub(4)?)?;
-        let ours =
-            body.get(..4)? == MAGIC && *body.get(4)? == VERSION && body.get(8..24)? == disk.0.as_bytes();
+        let version = *body.get(4)?;
+        let known = [VERSION, RUNS].contains(&version);
+        let ours = body.get(..4)? == MAGIC && known && body.get(8..24)? == disk.0.as_bytes();
         if !ours || u32_at(crc, 0)? != crc32c(&[body]) {
             return None;
         }
@@ -85,8 +90,16 @@ impl LeafTable {
             table.leaves.push((id, Registers::restored(end, trim, fenced, &runs)));
         }
         for _ in 0..u64_at(body, 40)? {
-            table.discarded.push(LogletId(u64_at(body, at)?));
-            at += 8;
+            let first = u64_at(body, at)?;
+            if version == VERSION {
+                table.discarded.insert(LogletId(first));
+                at += 8;
+                continue;
+            }
+            if !table.discarded.push(first, u64_at(body, at + 8)?) {
+                return None;
+            }
+            at += 16;
         }
         // A table of before has none.
         table.next_extent = u64_at(body, at).unwrap_or_default();
@@ -141,10 +154,7 @@ impl Inner {
                 leaves.push((leaf.id, state.registers.clone()));
             }
         }
-        let mut discarded: Vec<_> = self.discarded.lock().iter().copied().collect();
-        discarded.sort_unstable();
-        let oldest = discarded.len().saturating_sub(DISCARDED_MAX);
-        let discarded = discarded.split_off(oldest);
+        let discarded = self.discarded.lock().newest(DISCARDED_MAX);
         let extents = self.extents.lock();
         let all = extents.live.values().chain(extents.chunks.values());
         let next_group = all.filter_map(|e| e.directory.get()).map(|d| d.end_group).max().unwrap_or_default();
@@ -157,6 +167,31 @@ impl Inner {
 mod tests {
     use super::*;
 
+    fn discarded(ids: &[u64]) -> Discarded {
+        let mut discarded = Discarded::default();
+        ids.iter().for_each(|id| discarded.insert(LogletId(*id)));
+        discarded
+    }
+
+    #[test]
+    fn a_table_that_names_each_deleted_loglet_is_read() {
+        let disk = DiskId(uuid::Uuid::from_u128(5));
+        let mut bytes = [&MAGIC[..], &[VERSION, 0, 0, 0], disk.0.as_bytes()].concat();
+        for number in [4u64, 0, 3, 8, 9, 12, 77, 78] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        let crc = crc32c(&[&bytes]);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        let expected = LeafTable {
+            sequence: 4,
+            leaves: Vec::new(),
+            discarded: discarded(&[8, 9, 12]),
+            next_extent: 77,
+            next_group: 78,
+        };
+        assert_eq!(LeafTable::decode(&bytes, disk), Some(expected));
+    }
+
     #[test]
     fn a_table_is_read_back_and_any_flipped_byte_is_noticed() {
         let disk = DiskId(uuid::Uuid::from_u128(5));
@@ -168,7 +203,7 @@ mod tests {
         let table = LeafTable {
             sequence: 4,
             leaves,
-            discarded: vec![LogletId(8), LogletId(9)],
+            discarded: discarded(&[8, 9, 12]),
             next_extent: 77,
             next_group: 78,
         };

@@ -14,7 +14,7 @@ use crate::drive::{AdmitError, Purpose, WriteError};
 use crate::types::{DiskId, Generation, LeafId, LogletId, NodeId};
 use dashmap::DashMap;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ use uuid::Uuid;
 mod chunk;
 mod cut;
 mod directory;
+mod discarded;
 mod extent;
 mod file;
 mod flusher;
@@ -70,6 +71,7 @@ pub use tail::TailBudget;
 
 use chunk::CHUNKS;
 use directory::Directories;
+use discarded::Discarded;
 use extent::{EXTENTS, Extent};
 use file::{WriteMode, Writer};
 use format::{BLOCK, ExtentHeader};
@@ -169,7 +171,7 @@ pub(crate) struct Inner {
     pub(crate) faults: Option<Arc<dyn Faults>>,
     pub(crate) queue: Queue,
     leaves: DashMap<LeafId, Arc<Leaf>>,
-    discarded: Mutex<HashSet<LogletId>>,
+    discarded: Mutex<Discarded>,
     pub(crate) tail: Arc<TailBudget>,
     pub(crate) counters: Counters,
     pub(crate) extents: Mutex<Extents>,
@@ -221,7 +223,7 @@ impl Inner {
         if let Some(leaf) = self.leaves.get(&id) {
             return leaf.clone();
         }
-        let discarded = self.discarded.lock().contains(&id.loglet);
+        let discarded = self.discarded.lock().contains(id.loglet);
         let made = || {
             let leaf = Leaf::new(id);
             let mut state = leaf.state.write();
@@ -243,7 +245,8 @@ impl Inner {
     }
     /// What was written last before a crash may not be on the disk for good.
     pub(crate) fn not_sure(&self) {
-        let why = "what was written last before a crash is not sure to stay until there is room to write it again";
+        let why =
+            "what was written last before a crash is not sure to stay until there is room to write it again";
         self.unsure.get_or_init(|| format!("{}: {why}", self.dir.display()));
     }
     /// Takes no writes in this process, since there is no room to begin.
@@ -254,6 +257,12 @@ impl Inner {
     pub(crate) fn die(&self, why: String) {
         // The first reason stays.
         drop(self.dead.set(why));
+    }
+
+    /// Takes over which loglets were deleted, before any of them is read.
+    pub(crate) fn forget_all(&self, discarded: Discarded) {
+        self.leaves.retain(|id, _| !discarded.contains(id.loglet));
+        *self.discarded.lock() = discarded;
     }
 
     /// Deletes a loglet's leaves from what can be read.
@@ -405,7 +414,8 @@ impl DiskStore {
             used_below: AtomicU64::new(0),
         });
         if let Some(full) = full {
-            inner.only_read(format!("no space is left to begin ({full}): free some and start the node again"));
+            inner
+                .only_read(format!("no space is left to begin ({full}): free some and start the node again"));
         }
         let recovered = open::recover(&inner)?;
         for damage in &recovered.report.damage {
@@ -527,6 +537,11 @@ impl DiskStore {
     /// Whether anything of this purpose is taken now: what is least written at a time, a block.
     pub(crate) fn admit(&self, purpose: Purpose) -> Result<(), AdmitError> {
         self.inner.admit(BLOCK, purpose)
+    }
+
+    /// Bytes that records may not use.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        self.inner.reserve_bytes
     }
 
     /// Whether there is room for more than a few records.

@@ -316,7 +316,7 @@ impl Recovery<'_> {
         for (id, registers) in table.leaves {
             self.inner.leaf(id).state.write().registers = registers;
         }
-        table.discarded.into_iter().for_each(|loglet| self.inner.forget(loglet));
+        self.inner.forget_all(table.discarded);
         Ok(table.sequence)
     }
 

@@ -3,8 +3,8 @@
 //! The superblock is written to a new file and renamed over the old one, both synced: there is always one whole.
 
 use crate::codec::crc32c;
-use crate::store::format::{u32_at, u64_at};
 use crate::store::file::Faults;
+use crate::store::format::{u32_at, u64_at};
 use crate::store::room::is_full;
 use crate::types::{DiskId, Generation, NodeId};
 use rustix::fs::{FlockOperation, flock};

@@ -326,7 +326,8 @@ mod tests {
         assert_eq!(not_loaded("__groups", &[]), None);
         let one = "topic '__groups' partition 3: its coordinator cannot be loaded: why 3";
         assert_eq!(not_loaded("__groups", &failing[..1]).as_deref(), Some(one));
-        let all = "topic '__groups' partition 3 and 46 more of 50: their coordinators cannot be loaded: why 3";
+        let all =
+            "topic '__groups' partition 3 and 46 more of 50: their coordinators cannot be loaded: why 3";
         assert_eq!(not_loaded("__groups", &failing).as_deref(), Some(all));
     }
 

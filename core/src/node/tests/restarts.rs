@@ -86,6 +86,50 @@ async fn a_full_node_with_many_topics_that_was_restarted_many_times_is_freed_by_
     whole_after(node, topics[1], before).await;
 }
 
+/// What a directory takes beside extents and chunks, in bytes of the file system: control state, leaf table, inventory.
+fn beside(dir: &Path) -> u64 {
+    let files = std::fs::read_dir(dir).expect("listed").filter_map(|f| f.ok()?.metadata().ok());
+    files.filter(|m| m.is_file()).map(|m| std::os::unix::fs::MetadataExt::blocks(&m) * 512).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_of_a_full_node_with_many_topics_and_a_small_reserve_take_nothing_for_the_control_state_either()
+ {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = || {
+        let mut options = small(dir.path());
+        options.config.set("disk.reserve.bytes", "1MiB").expect("a known key");
+        options
+    };
+    let node = Node::start(options()).await.expect("starts");
+    let mut topics = Vec::new();
+    for n in 0..200 {
+        topics.push(topic(&node, &format!("t{n}"), PARTITIONS, &[("retention.ms", "-1")]).await);
+    }
+    fill(&node, [topics[0], topics[1]]).await;
+    let before = held(&node, topics[1]).await;
+    node.stop().await;
+    let (disk, mut extents, mut others) = (SmallDisk::new(dir.path(), 0), Vec::new(), Vec::new());
+    for n in 0..30 {
+        let node = Node::start(options()).await.expect("starts");
+        if n % 2 == 0 {
+            node.crash().await
+        } else {
+            node.stop().await
+        }
+        extents.push(disk.used());
+        others.push(beside(dir.path()));
+    }
+    for (used, more) in [(&extents, 128 << 10), (&others, 16 << 10)] {
+        let (early, late) = used.split_at(10);
+        let most = early.iter().max().expect("some") + more;
+        assert!(late.iter().all(|used| *used <= most), "starts take ever more: {used:?}");
+    }
+    let node = Node::start(options()).await.expect("starts");
+    node.api().delete_topic(topics[0]).await.expect("deleted");
+    whole_after(node, topics[1], before).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_coordination_and_clients_that_retry_ask_of_a_full_node_between_restarts_leaves_it_what_frees_it()
  {
