@@ -98,7 +98,9 @@ impl LogDrive for Faulty {
     fn admit(&self, bytes: usize, purpose: Purpose) -> Result<(), AdmitError> {
         match self.fault() {
             Fault::Dead => Err(AdmitError::Dead("dead".into())),
-            Fault::Full if purpose == Purpose::Records => Err(AdmitError::Full("no room".into())),
+            Fault::Full if matches!(purpose, Purpose::Unasked | Purpose::Records) => {
+                Err(AdmitError::Full("no room".into()))
+            }
             _ => self.inner.admit(bytes, purpose),
         }
     }

@@ -56,11 +56,12 @@ impl Rooms {
             answers.iter().filter(|answer| takes(answer)).count()
         };
         let is_behind = |i: usize| self.copies.get(i).is_some_and(|c| c.behind.load(Ordering::Relaxed));
-        let mut admitting = asked(&|i, _| !is_behind(i), Purpose::Records);
+        let first = if purpose == Purpose::Unasked { purpose } else { Purpose::Records };
+        let mut admitting = asked(&|i, _| !is_behind(i), first);
         if admitting < self.write {
-            admitting = asked(&|_, answer| answer.is_none(), Purpose::Records);
+            admitting = asked(&|_, answer| answer.is_none(), first);
         }
-        if admitting < self.write && purpose != Purpose::Records {
+        if admitting < self.write && purpose != first {
             admitting = asked(&|_, answer| !takes(answer), purpose);
         }
         let enough = admitting >= self.write;
@@ -108,7 +109,7 @@ mod tests {
 
     fn admit(rooms: &Rooms, purpose: Purpose, copies: [Option<Purpose>; 3]) -> Result<Vec<usize>, usize> {
         let depth = |p: Purpose| match p {
-            Records => 0,
+            Purpose::Unasked | Records => 0,
             Coordination => 1,
             Rewriting => 2,
             Freeing => 3,

@@ -182,7 +182,7 @@ impl Inner {
                 "{}: {available} bytes left, expected {need} ({kept} are reserved for {})",
                 self.dir.display(),
                 match purpose {
-                    Purpose::Records => "control records",
+                    Purpose::Unasked | Purpose::Records => "control records",
                     Purpose::Coordination | Purpose::Rewriting => "what frees space",
                     Purpose::Freeing => "fences",
                 }

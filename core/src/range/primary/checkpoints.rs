@@ -37,9 +37,9 @@ impl Pieces {
     }
 }
 
-/// Whether a drive takes no records of so many bytes, since a disk is full.
+/// Whether so many bytes that can be done without had better wait, since a disk is full or nearly so.
 fn is_full(drive: &dyn LogDrive, bytes: usize) -> bool {
-    matches!(drive.admit(bytes, Purpose::Records), Err(AdmitError::Full(_)))
+    matches!(drive.admit(bytes, Purpose::Unasked), Err(AdmitError::Full(_)))
 }
 
 impl RangePrimary {
@@ -152,8 +152,8 @@ impl RangePrimary {
         }
     }
 
-    /// Whether it takes no records and nothing is to be written that can be done without: it is open and a disk is full, or it has
-    /// taken nothing since the start.
+    /// Whether nothing is to be written that can be done without: it is open and a disk is full or nearly so, or it has taken nothing
+    /// since the start.
     pub fn is_full(&self) -> bool {
         let head = self.head.lock();
         match head.phase {
