@@ -108,8 +108,8 @@ pub enum ReadError {
 /// What is to be appended, and so how far into a disk's reserve it may go (design 9).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// What nobody asked for and that can wait, such as checkpoints at a start: not at all, and not of as much as a quarter above it,
-    /// so that starts of a disk that is nearly full take nothing of it for good.
+    /// What nobody asked for and that can wait, such as checkpoints at a start: not at all, and not of as much above it, so that
+    /// starts of a disk that is nearly full take nothing of it for good, whatever they free for a while.
     Unasked,
     /// Records of clients: not at all.
     Records,
@@ -125,7 +125,7 @@ impl Purpose {
     /// What of a reserve of so many bytes is kept from it.
     pub fn keeps(self, reserve: u64) -> u64 {
         match self {
-            Purpose::Unasked => reserve.saturating_add(reserve / 4),
+            Purpose::Unasked => reserve.saturating_mul(2),
             Purpose::Records => reserve,
             Purpose::Coordination => reserve - reserve / 4,
             Purpose::Rewriting => reserve - reserve / 2,
