@@ -18,7 +18,11 @@ pub(super) async fn read(limits: Limits, request: Request<Body>, next: Next) -> 
     let (head, mut body) = request.into_parts();
     let waits = head.headers.contains_key(header::EXPECT);
     match tokio::time::timeout(limits.body, collect(&mut body, limits.body_bytes)).await {
-        Ok(Ok(bytes)) => next.run(Request::from_parts(head, Body::from(bytes))).await,
+        Ok(Ok(bytes)) => {
+            // Its client has done its part.
+            drop(body);
+            next.run(Request::from_parts(head, Body::from(bytes))).await
+        }
         Ok(Err(Unread::TooLarge)) => {
             // A client that sends its body only once it is asked for it is not asked.
             if !waits {

@@ -5,8 +5,10 @@ use std::time::Duration;
 /// Bounds of the HTTP port. Together they end every connection, whatever its client does or leaves undone.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Limits {
-    /// Connections that are open at once; more wait in the listen queue.
+    /// Connections that are open at once; for a further one another ends, or it waits.
     pub(super) connections: usize,
+    /// How long a client that is slow with a body or an answer holds its place when others wait for one.
+    pub(super) patience: Duration,
     /// Time for the head of a request, from the moment from which it can come: an idle connection ends with it too.
     pub(super) head: Duration,
     /// Time for its body.
@@ -23,6 +25,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 128,
+            patience: Duration::from_secs(5),
             head: Duration::from_secs(30),
             body: Duration::from_secs(30),
             body_bytes: 1 << 20,

@@ -8,16 +8,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that writes another answer in place of a refusal without a body.
+/// A stream that writes another answer in place of a refusal without a body, and tells when it has written all it was given.
 pub(super) struct Shaped<S> {
     stream: S,
+    flushed: Box<dyn Fn() + Send>,
     /// What is written instead, how much of it is, and what it stands for.
     instead: Option<Instead>,
 }
 
 impl<S> Shaped<S> {
-    pub(super) fn new(stream: S) -> Shaped<S> {
-        Shaped { stream, instead: None }
+    pub(super) fn new(stream: S, flushed: impl Fn() + Send + 'static) -> Shaped<S> {
+        Shaped { stream, flushed: Box::new(flushed), instead: None }
     }
 }
 
@@ -101,7 +102,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Shaped<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        (self.flushed)();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -138,7 +141,7 @@ mod tests {
             tokio::io::AsyncReadExt::read_to_end(&mut far, &mut all).await.map(|_| all)
         });
         let refusal = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
-        let mut shaped = Shaped::new(near);
+        let mut shaped = Shaped::new(near, || ());
         shaped.write_all(refusal).await.expect("written");
         shaped.shutdown().await.expect("ended");
         drop(shaped);

@@ -13,6 +13,7 @@ mod listen;
 pub mod metrics;
 mod operations;
 mod page;
+mod places;
 mod ranges;
 mod reshard;
 mod sessions;

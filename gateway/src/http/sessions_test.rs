@@ -3,10 +3,14 @@
 
 use super::super::limits::Limits;
 use super::super::{HttpState, router};
+use axum::routing::post;
+use axum::{Router, middleware};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// Long enough never to come in a test.
@@ -26,10 +30,14 @@ struct Port {
 }
 
 async fn port(limits: Limits) -> Port {
+    port_of(limits, router(HttpState::new(), limits)).await
+}
+
+async fn port_of(limits: Limits, routes: Router) -> Port {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let (at, stop) = (listener.local_addr().expect("an address"), CancellationToken::new());
     let stopped = stop.clone().cancelled_owned();
-    let served = tokio::spawn(super::serve(listener, router(HttpState::new(), limits), stopped, limits));
+    let served = tokio::spawn(super::serve(listener, routes, stopped, limits));
     Port { at, stop, served }
 }
 
@@ -139,16 +147,74 @@ async fn a_body_that_is_too_large_is_answered_before_it_has_come() {
     port.stop().await;
 }
 
+/// Two hundred, where 128 have a place: some send nothing, some a part of a head, some had an answer.
+async fn idle_ones(port: &Port) -> Vec<TcpStream> {
+    let mut idle = Vec::new();
+    for (n, sent) in
+        (0..200).zip(["", "GET /heal", "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n"].iter().cycle())
+    {
+        let mut stream = port.connect().await;
+        stream.write_all(sent.as_bytes()).await.unwrap_or_else(|e| panic!("connection {n}: {e}"));
+        idle.push(stream);
+    }
+    idle
+}
+
 #[tokio::test]
-async fn more_connections_than_are_taken_wait_for_their_turn() {
-    let port = port(Limits { connections: 2, ..endless() }).await;
-    let (first, second) = (port.connect().await, port.connect().await);
-    let third = tokio::spawn(ask(port.connect().await, HEALTH));
-    tokio::time::sleep(SOON).await;
-    assert!(!third.is_finished(), "there are two already");
-    drop(first);
-    assert!(third.await.expect("asked").ends_with("ok\n"));
-    drop(second);
+async fn idle_connections_hold_off_no_probe() {
+    let port = port(endless()).await;
+    let idle = idle_ones(&port).await;
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let answer = ask(port.connect().await, request).await;
+        assert!(answer.starts_with("HTTP/1.1 "), "{path}: {answer}");
+    }
+    drop(idle);
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn slow_bodies_hold_off_no_probe_for_long() {
+    let port = port(Limits { connections: 2, patience: SOON, ..endless() }).await;
+    let mut slow = Vec::new();
+    for _ in 0..2 {
+        let mut stream = port.connect().await;
+        let begun = "POST /api/v1/topics HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{";
+        stream.write_all(begun.as_bytes()).await.expect("written");
+        slow.push(stream);
+    }
+    assert!(ask(port.connect().await, HEALTH).await.ends_with("ok\n"));
+    drop(slow);
+    port.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_that_the_node_works_for_is_not_cut_and_a_further_connection_waits() {
+    let limits = Limits { connections: 2, patience: 4 * SOON, ..endless() };
+    let work = Arc::new(Semaphore::new(0));
+    let begun = Arc::new(Semaphore::new(0));
+    let (working, told) = (work.clone(), begun.clone());
+    let route = move |body: String| async move {
+        told.add_permits(1);
+        let _turn = working.acquire().await;
+        body
+    };
+    let body = middleware::from_fn(move |request, next| super::super::body::read(limits, request, next));
+    let port = port_of(limits, Router::new().route("/work", post(route)).layer(body)).await;
+    let head = "POST /work HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 4\r\n\r\n";
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        asked.push(tokio::spawn(ask(port.connect().await, format!("{head}done"))));
+    }
+    begun.acquire_many(2).await.expect("both are at work").forget();
+    let third = tokio::spawn(ask(port.connect().await, format!("{head}next")));
+    tokio::time::sleep(8 * SOON).await;
+    assert!(!third.is_finished() && asked.iter().all(|asked| !asked.is_finished()));
+    work.add_permits(3);
+    for asked in asked {
+        assert!(asked.await.expect("asked").ends_with("done"));
+    }
+    assert!(third.await.expect("asked").ends_with("next"));
     port.stop().await;
 }
 
