@@ -53,7 +53,13 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
         refuse_twice(given, at)?;
     }
     let dirs = given.clone();
-    let looks: Vec<Look> = blocking(move || dirs.iter().map(|dir| DiskStore::look(dir)).collect()).await?;
+    let looks: Vec<Look> =
+        blocking(move || dirs.iter().map(|dir| DiskStore::look(dir, &[CONTROL_FILE])).collect()).await?;
+    for (dir, look) in given.iter().zip(&looks) {
+        if let Err(error @ OpenError::Foreign { .. }) = look {
+            return Err(unusable(dir, error));
+        }
+    }
     refuse_misplaced_control(given, &looks, options.accept_new_disks)?;
     refuse_before_anything_is_made(options, &looks, tail)?;
     let (disk, report) = open_one(options, 0, None, tail)
@@ -184,12 +190,14 @@ fn is_new(look: Option<&Look>) -> bool {
 
 /// What would end a start after new directories were made is said before: a start that fails leaves nothing behind.
 ///
-/// Errors: a new disk is too small; a new node has too few directories for its default drive.
+/// Errors: a directory is somebody else's, or in use; a new disk is too small; a new node has too few directories for its
+/// default drive.
 fn refuse_before_anything_is_made(
     options: &NodeOptions,
     looks: &[Look],
     tail: &Arc<TailBudget>,
 ) -> Result<(), StartError> {
+    refuse_others_disks(options, looks)?;
     for (at, (dir, _)) in
         options.data.iter().zip(looks).enumerate().filter(|(_, (_, look))| is_new(Some(look)))
     {
@@ -208,6 +216,26 @@ fn refuse_before_anything_is_made(
             drive,
             &PlaceError::TooFewDisks { expr: drive.to_string(), needed, have },
         ));
+    }
+    Ok(())
+}
+
+/// Errors: a directory holds no disk, or the disk of another cluster or node, or one that a process uses.
+fn refuse_others_disks(options: &NodeOptions, looks: &[Look]) -> Result<(), StartError> {
+    let mut cluster = None;
+    for (dir, look) in options.data.iter().zip(looks) {
+        let belongs = match look {
+            Ok(Identity::New) => continue,
+            Ok(Identity::Disk(_)) => DiskStore::belongs(dir, cluster, NodeId(options.node_id)),
+            Err(error) if error.is_of_the_disk() => continue, // among the absent
+            Err(error) => return Err(unusable(dir, error)),
+        };
+        match belongs {
+            Ok(found) => cluster = Some(found),
+            Err(error) if !error.is_of_the_disk() => return Err(unusable(dir, &error)),
+            // Found out again when it is opened.
+            Err(_) => {}
+        }
     }
     Ok(())
 }

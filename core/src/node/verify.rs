@@ -2,14 +2,15 @@
 
 use super::start::CONTROL_FILE;
 use crate::control::{self, ControlError};
+use crate::store::places;
 use crate::store::verify as store;
 use std::path::{Path, PathBuf};
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
-    /// What kind of thing: `superblock`, `extent header`, `group`, `entry`, `directory`, `leaf table`, `control state`
-    /// or `unknown file`.
+    /// What kind of thing: `superblock`, `extent header`, `group`, `entry`, `directory`, `chunk`, `leaf table`, `inventory`,
+    /// `control state`, `missing file` or `unknown file`.
     pub kind: &'static str,
     /// The file.
     pub file: PathBuf,
@@ -72,7 +73,22 @@ pub fn verify(
             all.findings.extend(control(file)?);
         }
     }
+    if !all.control {
+        all.findings.extend(directories.iter().filter_map(|directory| control_missing(directory)));
+    }
     Ok(all)
+}
+
+/// Where disks are noted the control state is too.
+fn control_missing(directory: &Path) -> Option<Finding> {
+    directory.join(places::FILE).exists().then(|| Finding {
+        kind: "missing file",
+        file: directory.join(CONTROL_FILE),
+        position: None,
+        segment: None,
+        address: None,
+        what: format!("missing: it says whose the records are, and was here, beside {}", places::FILE),
+    })
 }
 
 fn control(file: PathBuf) -> Result<Option<Finding>, CannotVerify> {

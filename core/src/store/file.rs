@@ -116,10 +116,13 @@ fn open_direct(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(direct | O_DSYNC).open(path)
 }
 
+/// A file that a start writes and deletes.
+pub(crate) const PROBE: &str = "probe.new";
+
 impl WriteMode {
     /// Which mode the file system of `dir` can do; tried with a file of one block.
     pub(crate) fn probe(dir: &Path) -> io::Result<WriteMode> {
-        let path = dir.join("probe.new");
+        let path = dir.join(PROBE);
         File::create(&path)?;
         let mut block = Aligned::with_capacity(BLOCK);
         block.extend(&[0; BLOCK]);

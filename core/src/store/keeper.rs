@@ -16,6 +16,7 @@ use crate::store::index::LeafIndex;
 use crate::store::inventory::Inventory;
 use crate::store::leaf::{Index, Leaf};
 use crate::store::life::Look;
+use crate::store::rest::Rest;
 use crate::store::rewrite::{Candidate, Choice, Life, choose};
 use crate::store::space::FULL_SAID_REST;
 use crate::store::superblock::{sync_dir, write_whole};
@@ -37,8 +38,8 @@ const ZEROED: usize = 2;
 const RETRY: Duration = Duration::from_millis(200);
 /// How long nothing must be written before a spare extent is zeroed ahead.
 const IDLE: Duration = Duration::from_secs(1);
-/// How long no rewrite is tried after one that failed, if nothing dies meanwhile; else [`IDLE`].
-const FAILED_REST: Duration = Duration::from_secs(10);
+/// The same failure is said again after so long.
+const SAID_REST: Duration = Duration::from_secs(10);
 /// How many are tried one after the other that find no room.
 const REFUSED_MAX: usize = 32;
 /// Shortest time between whole looks at all extents.
@@ -81,8 +82,8 @@ pub(crate) struct Keeper {
     plans: Sender<Plan>,
     /// The flusher has a plan.
     busy: bool,
-    /// No rewrite before that.
-    rest_until: Option<Instant>,
+    /// Whether rewrites are left alone since they failed.
+    rest: Rest,
     /// Extents and chunks (keys) that found no room when they were tried: others go before them.
     unfit: BTreeSet<u64>,
     /// How many of them since the last rest.
@@ -116,7 +117,7 @@ impl Keeper {
             sequence,
             plans,
             busy: false,
-            rest_until: None,
+            rest: Rest::default(),
             unfit: BTreeSet::new(),
             refused: 0,
             said_no_room: None,
@@ -147,9 +148,7 @@ impl Keeper {
                 Ok(Job::Begun) => self.save_inventory(&[]),
                 Ok(Job::Check) => {
                     self.inner.check_queued.store(false, Ordering::Release);
-                    self.died = true;
-                    // There may be room now.
-                    self.rest_until = self.rest_until.map(|until| until.min(Instant::now() + IDLE));
+                    self.note_death();
                     self.check()
                 }
                 Ok(Job::Rewritten(rewritten)) => self.rewritten(rewritten).and_then(|()| self.check()),
@@ -161,6 +160,12 @@ impl Keeper {
                 self.failed(&e, Instant::now());
             }
         }
+    }
+
+    /// Something died: there may be room now.
+    fn note_death(&mut self) {
+        self.died = true;
+        self.rest.died();
     }
 
     /// Takes what a start found closed, and frees what it can at once.
@@ -175,7 +180,7 @@ impl Keeper {
     fn failed(&mut self, error: &io::Error, now: Instant) {
         self.look_from = self.look_from.max(now + RETRY);
         let error = error.to_string();
-        let is_new = self.said.as_ref().is_none_or(|(said, at)| *said != error || now >= *at + FAILED_REST);
+        let is_new = self.said.as_ref().is_none_or(|(said, at)| *said != error || now >= *at + SAID_REST);
         if is_new {
             tracing::warn!(dir = %self.inner.dir.display(), "keeping extents: {error}");
             self.said = Some((error, now));
@@ -184,18 +189,18 @@ impl Keeper {
 
     /// How long to wait for a job at most.
     fn limit(&self) -> Option<Duration> {
+        let now = Instant::now();
         let retry = (!self.retiring.is_empty()).then_some(RETRY);
-        let idle = (self.lacks_spare() || self.rest_until.is_some()).then_some(IDLE);
-        let look = self.died.then(|| self.look_from.saturating_duration_since(Instant::now()));
-        retry.into_iter().chain(idle).chain(look).min()
+        let idle = self.lacks_spare().then_some(IDLE);
+        let look = self.died.then(|| self.look_from.saturating_duration_since(now));
+        retry.into_iter().chain(idle).chain(look).chain(self.rest.wait(now)).min()
     }
 
     fn idle(&mut self) -> io::Result<()> {
         if self.died && self.look_from <= Instant::now() {
             self.check()?;
         }
-        if self.rest_until.is_some_and(|until| until <= Instant::now()) {
-            self.rest_until = None;
+        if self.rest.ends(Instant::now()) {
             self.check()?;
         }
         self.reuse()?;
@@ -328,8 +333,11 @@ impl Keeper {
             self.look_from = Instant::now() + LOOK_REST_MIN.max(begun.elapsed() * LOOK_SHARE);
         }
         if !dead.is_empty() {
-            self.save_table()?;
-            self.save_inventory(&dead.iter().map(|(_, extent)| extent.key).collect::<Vec<_>>())?;
+            let without: Vec<u64> = dead.iter().map(|(_, extent)| extent.key).collect();
+            let saved = self.save_table().and_then(|()| self.save_inventory(&without));
+            // Without room for the table they wait, not for the next death.
+            self.died |= saved.is_err();
+            saved?;
             dead.into_iter().for_each(|(_, extent)| self.retire(extent));
         }
         // What is beyond an extent without directory has neighbours that are not in the list.
@@ -365,8 +373,8 @@ impl Keeper {
     /// Sends the flusher its next work, if there is any.
     fn plan(&mut self, all: &[(Life, Arc<Extent>)]) {
         // Not only when nothing came for a while: jobs may come without end.
-        self.rest_until = self.rest_until.filter(|until| *until > Instant::now());
-        if self.busy || self.halted || self.rest_until.is_some() || self.inner.is_dead() {
+        self.rest.ends(Instant::now());
+        if self.busy || self.halted || self.rest.left(Instant::now()).is_some() || self.inner.is_dead() {
             return;
         }
         let candidate = |(life, e): &(Life, Arc<Extent>)| Candidate {
@@ -402,6 +410,7 @@ impl Keeper {
             extents.next_chunk += 1;
             extents.next_chunk - 1
         };
+        self.rest.tries(Instant::now());
         self.busy = self.plans.send(Plan { sources, sequence, urgency }).is_ok();
     }
 
@@ -457,7 +466,7 @@ impl Keeper {
     /// No rewrite for a while.
     fn rest(&mut self) {
         self.refused = 0;
-        self.rest_until = Some(Instant::now() + FAILED_REST);
+        self.rest.begin(Instant::now());
     }
 
     fn ends_at(&mut self, step: RewriteStep) -> bool {
@@ -488,7 +497,7 @@ impl Keeper {
         let file = match written {
             Ok(file) => file,
             Err(e) => {
-                self.rest_until = Some(Instant::now() + FAILED_REST);
+                self.rest.begin(Instant::now());
                 // It must not come to count at the next start if another attempt is made.
                 if let Err(e) = chunk::delete(path) {
                     tracing::error!("no rewriting until a restart: {}: {e}", path.display());
@@ -671,10 +680,10 @@ mod tests {
         let said = |keeper: &Keeper| keeper.said.clone().map(|(_, at)| at);
         keeper.failed(&full, now + RETRY);
         assert_eq!(said(&keeper), Some(now));
-        keeper.failed(&full, now + FAILED_REST);
-        assert_eq!(said(&keeper), Some(now + FAILED_REST));
-        keeper.failed(&io::Error::other("another"), now + FAILED_REST + RETRY);
-        assert_eq!(said(&keeper), Some(now + FAILED_REST + RETRY));
+        keeper.failed(&full, now + SAID_REST);
+        assert_eq!(said(&keeper), Some(now + SAID_REST));
+        keeper.failed(&io::Error::other("another"), now + SAID_REST + RETRY);
+        assert_eq!(said(&keeper), Some(now + SAID_REST + RETRY));
     }
 
     #[test]
@@ -687,11 +696,26 @@ mod tests {
         let open: Vec<Arc<Extent>> = store.inner.extents.lock().live.values().cloned().collect();
         let mut keeper = Keeper::new(store.inner.clone(), 0, Vec::new(), mpsc::channel().0);
         for refused in 1..=REFUSED_MAX {
-            assert_eq!(keeper.rest_until, None, "after {refused}");
+            assert_eq!(keeper.rest.left(Instant::now()), None, "after {refused}");
             let outcome = Err(Failed::NoRoom("full".to_owned()));
             keeper.rewritten(Rewritten { sources: open.clone(), outcome }).unwrap();
             assert!(keeper.unfit.contains(&open[0].key));
         }
-        assert!(keeper.rest_until.is_some());
+        assert!(keeper.rest.left(Instant::now()).is_some());
+    }
+
+    #[test]
+    fn what_dies_while_rewriting_rests_is_rewritten_without_waiting_for_the_rests_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        let mut keeper = Keeper::new(store.inner.clone(), 0, Vec::new(), mpsc::channel().0);
+        keeper.died = false;
+        let outcome = Err(Failed::Io(io::Error::other("full")));
+        keeper.rewritten(Rewritten { sources: Vec::new(), outcome }).unwrap_err();
+        assert!(keeper.limit().is_none_or(|limit| limit >= IDLE), "{:?}", keeper.limit());
+        keeper.note_death();
+        keeper.died = false;
+        let soon = keeper.limit().unwrap_or(Duration::ZERO);
+        assert!(soon <= RETRY, "it is tried within {soon:?}");
     }
 }

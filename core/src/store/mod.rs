@@ -51,6 +51,7 @@ pub(crate) mod query;
 pub(crate) mod queue;
 mod recovery;
 pub(crate) mod registers;
+mod rest;
 mod rewrite;
 mod room;
 mod space;
@@ -453,11 +454,18 @@ impl DiskStore {
         Ok((Arc::new(store), recovered.report))
     }
 
-    /// Looks who a data directory is, and changes nothing.
+    /// Looks who a data directory is, and changes nothing. `others`: names of files that its user keeps in it.
     ///
-    /// Errors: why nobody can say; the same that would keep it from being opened.
-    pub fn look(dir: &Path) -> Result<Identity, OpenError> {
-        superblock::look(dir, holds_data(dir)?)
+    /// Errors: why nobody can say; the same that would keep it from being opened. `Foreign`: what is in it is none of ours.
+    pub fn look(dir: &Path, others: &[&str]) -> Result<Identity, OpenError> {
+        superblock::look(dir, holds_data(dir)?, others)
+    }
+
+    /// Whether a directory that is a disk is this node's, and free; answers its cluster. Changes nothing.
+    ///
+    /// Errors: as opening it would.
+    pub fn belongs(dir: &Path, cluster: Option<Uuid>, node: NodeId) -> Result<Uuid, OpenError> {
+        superblock::belongs(dir, cluster, node)
     }
 
     /// Whether its disk is large enough for a directory without data; changes nothing. One that has data is always opened.

@@ -3,9 +3,12 @@
 //! The superblock is written to a new file and renamed over the old one, both synced: there is always one whole.
 
 use crate::codec::crc32c;
-use crate::store::file::Faults;
+use crate::store::chunk::CHUNKS;
+use crate::store::extent::EXTENTS;
+use crate::store::file::{Faults, PROBE};
 use crate::store::format::{u32_at, u64_at};
-use crate::store::room::is_full;
+use crate::store::room::{self, is_full};
+use crate::store::{inventory, leaf_table, places};
 use crate::types::{DiskId, Generation, NodeId};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
@@ -75,6 +78,18 @@ pub enum OpenError {
         /// Bytes that entries may not use.
         reserve_bytes: u64,
     },
+    /// Nothing of this program is in the directory, and something else is.
+    #[error(
+        "it holds no data of a node, and what it holds is none of ours ({found}): a new disk begins in an empty directory; \
+         name one that is empty or not there yet, such as {}",
+        .dir.join("rangeway").display()
+    )]
+    Foreign {
+        /// The data directory.
+        dir: PathBuf,
+        /// Some of the names that are there.
+        found: String,
+    },
     /// The superblock is there and bad, or gone while data is there.
     #[error("{}: {what}", .file.display())]
     Damaged {
@@ -108,6 +123,7 @@ impl OpenError {
             | OpenError::Newer { .. }
             | OpenError::Cluster { .. }
             | OpenError::Node { .. }
+            | OpenError::Foreign { .. }
             | OpenError::TooSmall { .. } => false,
         }
     }
@@ -124,15 +140,80 @@ pub enum Identity {
 
 /// Looks who a data directory is. Changes nothing and takes no lock.
 ///
-/// Errors: what makes it impossible to say, as [`begin`] would.
-pub(crate) fn look(dir: &Path, has_data: bool) -> Result<Identity, OpenError> {
+/// Errors: what makes it impossible to say, as [`begin`] would; `Foreign` until another directory is named: one without a
+/// superblock in which is more than the first start of a node makes, and `others`.
+pub(crate) fn look(dir: &Path, has_data: bool, others: &[&str]) -> Result<Identity, OpenError> {
+    match read(dir, has_data)? {
+        Some(superblock) => Ok(Identity::Disk(superblock.disk)),
+        None => refuse_foreign(dir, others).map(|()| Identity::New),
+    }
+}
+
+/// The superblock; `None`: there is none, nor data.
+fn read(dir: &Path, has_data: bool) -> Result<Option<Superblock>, OpenError> {
     let path = dir.join(SUPERBLOCK);
     match std::fs::read(&path) {
-        Ok(bytes) => Ok(Identity::Disk(Superblock::decode(&bytes, &path)?.disk)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && !has_data => Ok(Identity::New),
+        Ok(bytes) => Ok(Some(Superblock::decode(&bytes, &path)?)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !has_data => Ok(None),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path)),
         Err(error) => Err(OpenError::Io { file: path, error }),
     }
+}
+
+/// What file systems have in a new root.
+const OF_FILE_SYSTEMS: &[&str] = &["lost+found", ".snapshot", ".zfs"];
+/// So many foreign names are told.
+const FOREIGN_NAMES: usize = 3;
+
+/// Names in a data directory that a first start may have made before it was cut off, besides `.new` files.
+fn ours() -> impl Iterator<Item = &'static str> {
+    let tables = leaf_table::FILES.into_iter();
+    tables.chain([SUPERBLOCK, LOCK, EXTENTS, CHUNKS, inventory::FILE, room::BALLAST, places::FILE, PROBE])
+}
+
+/// Whether a name without `.new` is of this program, or of the file system.
+fn is_known(name: &str, others: &[&str]) -> bool {
+    let known = |name: &str| ours().any(|our| our == name) || others.contains(&name);
+    let was = name.strip_suffix(".new").unwrap_or(name);
+    known(name) || known(was) || OF_FILE_SYSTEMS.contains(&name)
+}
+
+fn refuse_foreign(dir: &Path, others: &[&str]) -> Result<(), OpenError> {
+    let items = match std::fs::read_dir(dir) {
+        Ok(items) => items,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(OpenError::Io { file: dir.to_owned(), error }),
+    };
+    let mut found = Vec::new();
+    for item in items {
+        let name = item.map_err(OpenError::io(dir))?.file_name().to_string_lossy().into_owned();
+        if !is_known(&name, others) {
+            found.push(format!("'{name}'"));
+        }
+    }
+    found.sort();
+    let more = if found.len() > FOREIGN_NAMES { ", …" } else { "" };
+    found.truncate(FOREIGN_NAMES);
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(OpenError::Foreign { dir: dir.to_owned(), found: found.join(", ") + more }),
+    }
+}
+
+/// Whether a directory with a superblock is this node's, and free; answers its cluster. Changes nothing.
+///
+/// Errors: `Cluster`, `Node`, `InUse`, as opening it would.
+pub(crate) fn belongs(dir: &Path, cluster: Option<Uuid>, node: NodeId) -> Result<Uuid, OpenError> {
+    let found = read(dir, true)?.ok_or_else(|| missing(dir.join(SUPERBLOCK)))?;
+    found.check(dir, cluster, node)?;
+    let path = dir.join(LOCK);
+    // One that cannot be opened is found out when the directory is.
+    if let Ok(lock) = OpenOptions::new().write(true).open(&path)
+        && flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
+    {
+        return Err(OpenError::InUse(dir.to_owned()));
+    }
+    Ok(found.cluster)
 }
 
 fn missing(file: PathBuf) -> OpenError {
@@ -189,6 +270,18 @@ impl Superblock {
         parse().ok_or_else(|| damaged("superblock damaged: checksum differs"))
     }
 
+    /// Errors: `Cluster` or `Node`, until another directory is named.
+    fn check(&self, dir: &Path, cluster: Option<Uuid>, node: NodeId) -> Result<(), OpenError> {
+        let (dir, got) = (dir.to_owned(), self.cluster);
+        if let Some(expected) = cluster.filter(|c| *c != got) {
+            return Err(OpenError::Cluster { dir, got, expected });
+        }
+        if self.node != node {
+            return Err(OpenError::Node { dir, got: self.node, expected: node });
+        }
+        Ok(())
+    }
+
     fn write(&self, dir: &Path) -> Result<(), OpenError> {
         let path = dir.join(SUPERBLOCK);
         write_whole(&path, &self.encode()).map_err(OpenError::io(&path))
@@ -240,13 +333,7 @@ pub(crate) fn begin(
     has_data: bool,
     faults: Option<&Arc<dyn Faults>>,
 ) -> Result<(Superblock, Option<OpenError>), OpenError> {
-    let path = dir.join(SUPERBLOCK);
-    let found = match std::fs::read(&path) {
-        Ok(bytes) => Some(Superblock::decode(&bytes, &path)?),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && !has_data => None,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(missing(path)),
-        Err(error) => return Err(OpenError::Io { file: path, error }),
-    };
+    let found = read(dir, has_data)?;
     let next = match found {
         None => Superblock {
             cluster: cluster.unwrap_or_else(Uuid::new_v4),
@@ -255,22 +342,72 @@ pub(crate) fn begin(
             generation: Generation(1),
         },
         Some(s) => {
-            if let Some(expected) = cluster.filter(|c| *c != s.cluster) {
-                return Err(OpenError::Cluster { dir: dir.to_owned(), got: s.cluster, expected });
-            }
-            if s.node != node {
-                return Err(OpenError::Node { dir: dir.to_owned(), got: s.node, expected: node });
-            }
+            s.check(dir, cluster, node)?;
             Superblock { generation: Generation(s.generation.0 + 1), ..s }
         }
     };
     let written = match faults.is_some_and(|faults| faults.no_room_to_begin()) {
-        true => Err(OpenError::io(&path)(rustix::io::Errno::NOSPC.into())),
+        true => Err(OpenError::io(&dir.join(SUPERBLOCK))(rustix::io::Errno::NOSPC.into())),
         false => next.write(dir),
     };
     match (written, found) {
         (Ok(()), _) => Ok((next, None)),
         (Err(full), Some(found)) if is_full(&full) => Ok((found, Some(full))),
         (Err(e), _) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`look`] says of a directory with these names in it: those that are none of ours.
+    fn foreign(names: &[&str]) -> Option<String> {
+        let dir = tempfile::tempdir().unwrap();
+        for name in names {
+            match name.strip_suffix('/') {
+                Some(name) => std::fs::create_dir(dir.path().join(name)).unwrap(),
+                None => std::fs::write(dir.path().join(name), "").unwrap(),
+            }
+        }
+        match look(dir.path(), false, &["control.redb"]) {
+            Ok(identity) => {
+                assert_eq!(identity, Identity::New);
+                None
+            }
+            Err(OpenError::Foreign { found, .. }) => Some(found),
+            Err(other) => panic!("{names:?}: {other}"),
+        }
+    }
+
+    #[test]
+    fn a_directory_with_foreign_files_is_not_taken_for_a_new_disk() {
+        for ours in [
+            &[][..],
+            &["lost+found/"],
+            &["extents/", "chunks/", "lock", "lost+found/"],
+            &["extents/", "chunks/", "lock", "ballast", "superblock.new", "probe.new"],
+            &["control.redb", "disks", "leaves", "leaves-copy", "leaves-copy.new", "inventory"],
+        ] {
+            assert_eq!(foreign(ours), None, "{ours:?}");
+        }
+        assert_eq!(foreign(&["etc/", "lost+found/"]).as_deref(), Some("'etc'"));
+        assert_eq!(foreign(&[".profile", "extents/"]).as_deref(), Some("'.profile'"));
+        assert_eq!(foreign(&["d", "c", "b", "a.new"]).as_deref(), Some("'a.new', 'b', 'c', …"));
+    }
+
+    #[test]
+    fn whose_a_directory_is_and_that_it_is_in_use_is_known_before_it_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock(dir.path()).unwrap();
+        let (superblock, _) = begin(dir.path(), None, NodeId(1), false, None).unwrap();
+        let cluster = superblock.cluster;
+        let asked = |cluster, node| belongs(dir.path(), cluster, NodeId(node));
+        assert!(matches!(asked(None, 1), Err(OpenError::InUse(_))));
+        drop(held);
+        assert_eq!(asked(Some(cluster), 1).unwrap(), cluster);
+        assert_eq!(asked(None, 1).unwrap(), cluster);
+        assert!(matches!(asked(None, 2), Err(OpenError::Node { .. })));
+        assert!(matches!(asked(Some(Uuid::from_u128(1)), 1), Err(OpenError::Cluster { .. })));
     }
 }

@@ -3,9 +3,8 @@
 use crate::codec::entry::ENTRY_HEADER_LEN;
 use crate::store::chunk::{self, CHUNKS, ChunkHeader};
 use crate::store::directory::{self, Directories, DirectoryHeader, Summary, page_is_good};
-use crate::store::extent::{self, CHUNK_KEY, EXTENTS, Extent, file_number};
+use crate::store::extent::{CHUNK_KEY, EXTENTS, Extent};
 use crate::store::format::{BLOCK, ExtentHeader, GROUP_HEADER_LEN, HeaderBlock, RecordKind};
-use crate::store::inventory;
 use crate::store::leaf::{read_encoded, verify_entry};
 use crate::store::leaf_table::{self, LeafTable};
 use crate::store::open::extent_files;
@@ -13,10 +12,11 @@ use crate::store::recovery::{FoundGroup, read_up_to, scan};
 use crate::store::superblock::{self, SUPERBLOCK, Superblock};
 use crate::store::{Damage, OpenError};
 use crate::types::{Address, LeafId};
-use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+
+mod missing;
 
 /// What kind of thing is damaged.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub enum FindingKind {
     LeafTable,
     /// The inventory.
     Inventory,
-    /// An extent, a chunk or its directory that ought to be there.
+    /// A file that ought to be there: an extent, a chunk or its directory, a copy of the leaf table, the inventory.
     Missing,
     /// A file that is none of ours.
     Unknown,
@@ -102,10 +102,10 @@ pub fn verify(dir: &Path, mut progress: impl FnMut(Progress<'_>)) -> Result<Repo
     let mut check = Check { report: Report::default(), total };
     let superblock = check.superblock(dir)?;
     check.leaf_tables(dir, superblock.as_ref())?;
+    let live = check.headers(dir, superblock.as_ref())?;
+    check.missing(dir, superblock.as_ref(), &live)?;
     check.unknown(&extents, "ext")?;
     check.unknown(&chunks, "chk")?;
-    let live = check.headers(dir, superblock.as_ref())?;
-    check.absent(dir, superblock.as_ref(), &live)?;
     let mut groups = Vec::new();
     for (sequence, path) in chunk::files(dir).map_err(OpenError::io(&chunks))? {
         let (done, total) = (check.report.bytes, check.total);
@@ -185,78 +185,11 @@ impl Check {
         Ok(())
     }
 
-    /// What the inventory names and is not there.
-    fn absent(
-        &mut self,
-        dir: &Path,
-        superblock: Option<&Superblock>,
-        live: &[Live],
-    ) -> Result<(), OpenError> {
-        let path = dir.join(inventory::FILE);
-        let Some(superblock) = superblock else { return Ok(()) };
-        let named = match inventory::load(dir, superblock.disk).map_err(OpenError::io(&path))? {
-            inventory::Loaded::Whole(named) => named,
-            inventory::Loaded::Missing => return Ok(()),
-            inventory::Loaded::Damaged => {
-                self.add(FindingKind::Inventory, &path, 0, "checksum, version or disk differs");
-                return Ok(());
-            }
-        };
-        self.count(std::fs::metadata(&path).map_err(OpenError::io(&path))?.len());
-        let (mut covered, mut seen) = (Vec::new(), HashSet::new());
-        for (sequence, path) in chunk::files(dir).map_err(OpenError::io(&dir.join(CHUNKS)))? {
-            if !directory::path_of(&path).exists() {
-                continue;
-            }
-            // One that cannot be read, or whose chunk is missing, is a finding of its own.
-            seen.insert(sequence);
-            let header = directory::open(&path).ok().map(|(header, _)| header);
-            let held = named.chunks.iter().find(|held| held.file == sequence).map(|held| held.covers);
-            covered.extend(header.and_then(|header| header.covers).or(held));
-        }
-        let there: HashSet<u64> = live.iter().map(|l| l.header.number).collect();
-        let absent =
-            inventory::missing(&named, |number| there.contains(&number), |s| seen.contains(&s), &covered);
-        for held in absent.extents {
-            let path = extent::path(dir, held.file);
-            let state = if path.exists() { "does not hold it any more" } else { "missing" };
-            self.add(FindingKind::Missing, &path, 0, format!("{state}: extent {}", held.covers.1));
-        }
-        for held in absent.chunks {
-            let path = chunk::path(dir, held.file);
-            let path = if path.exists() { directory::path_of(&path) } else { path };
-            let (first, last) = held.covers;
-            let what = format!("missing: chunk {} in the place of extents {first} to {last}", held.file);
-            self.add(FindingKind::Missing, &path, 0, what);
-        }
-        Ok(())
-    }
-
-    fn unknown(&mut self, files: &Path, extension: &str) -> Result<(), OpenError> {
-        if !files.exists() {
-            return Ok(());
-        }
-        for item in std::fs::read_dir(files).map_err(OpenError::io(files))? {
-            let path = item.map_err(OpenError::io(files))?.path();
-            let number = if extension == "ext" { file_number(&path) } else { chunk::sequence_of(&path) };
-            let ours = number.is_some()
-                || path.extension().is_some_and(|e| e == "new")
-                || (path.extension().is_some_and(|e| e == "dir") && path.with_extension(extension).exists());
-            if !ours {
-                self.add(
-                    FindingKind::Unknown,
-                    &path,
-                    0,
-                    "not a file of this program, or its extent or chunk is missing",
-                );
-            }
-        }
-        Ok(())
-    }
-
     fn headers(&mut self, dir: &Path, superblock: Option<&Superblock>) -> Result<Vec<Live>, OpenError> {
         let mut live = Vec::new();
-        for path in extent_files(dir)? {
+        // Without its folder there is none.
+        let files = if dir.join(EXTENTS).exists() { extent_files(dir)? } else { Vec::new() };
+        for path in files {
             let file = File::open(&path).map_err(OpenError::io(&path))?;
             let len = file.metadata().map_err(OpenError::io(&path))?.len();
             let mut block = [0; BLOCK];
@@ -370,7 +303,7 @@ impl Check {
     fn chunk(&mut self, sequence: u64, path: &Path) -> io::Result<Option<(u64, u64)>> {
         let directory = directory::path_of(path);
         if !path.exists() {
-            self.add(FindingKind::Chunk, path, 0, "missing although its directory is there");
+            self.add(FindingKind::Missing, path, 0, missing::BESIDE_ITS_DIRECTORY);
             return Ok(None);
         }
         let file = File::open(path)?;

@@ -139,6 +139,58 @@ fn a_start_that_fails_leaves_no_directories_behind_and_says_what_to_do() {
 }
 
 #[test]
+fn a_start_that_is_refused_for_its_directories_makes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+    let (own, others, foreign, new, again) =
+        (at("own"), at("others"), at("foreign"), at("new"), at("./new/"));
+    drop(Node::start(own.as_ref(), &[]));
+    drop(Node::start(others.as_ref(), &[]));
+    std::fs::create_dir_all(root.path().join("foreign/etc")).unwrap();
+    let cases: [(&[&str], &[&str], &str); 8] = [
+        (&[&new, &new], &[], "is given twice"),
+        (&[&new, &again], &[], "is given twice"),
+        (&[&own, &new, &again], &[], "is given twice"),
+        (&[&foreign], &[], "none of ours ('etc'): a new disk begins in an empty directory"),
+        (&[&new, &foreign], &[], "none of ours ('etc')"),
+        (&[&new, &own], &[], "name that directory first"),
+        (&[&own, &new, &others], &[], "belongs to cluster"),
+        (&[&own, &new], &["--node-id", "9"], "belongs to node"),
+    ];
+    for (dirs, flags, said) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rangeway"));
+        command.args(["serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(flags);
+        for dir in dirs {
+            command.args(["--data", dir]);
+        }
+        let refused = command.output().unwrap();
+        let message = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(3), "{dirs:?}: {message}");
+        assert!(message.contains(said), "{dirs:?}: {message}");
+        let mut there: Vec<_> =
+            std::fs::read_dir(root.path()).unwrap().map(|f| f.unwrap().file_name()).collect();
+        there.sort();
+        assert_eq!(there, ["foreign", "others", "own"], "{dirs:?}");
+        assert_eq!(std::fs::read_dir(&foreign).unwrap().count(), 1, "{dirs:?}");
+    }
+}
+
+#[test]
+fn a_new_file_system_and_what_a_first_start_left_half_made_are_begun_in() {
+    let dir = tempfile::tempdir().unwrap();
+    for made in ["lost+found", "extents", "chunks"] {
+        std::fs::create_dir(dir.path().join(made)).unwrap();
+    }
+    for made in ["lock", "superblock.new"] {
+        std::fs::write(dir.path().join(made), "").unwrap();
+    }
+    for _ in 0..2 {
+        let node = Node::start(dir.path(), &[]);
+        assert_eq!(node.http("GET", "/readyz", "", ""), (200, "ok\n".to_owned()));
+    }
+}
+
+#[test]
 fn wrong_settings_end_with_code_2_and_name_their_place() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("r.toml");

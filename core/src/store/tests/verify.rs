@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::OpenError;
-use crate::store::verify::{Report, verify};
+use crate::store::verify::{Finding, FindingKind, Report, verify};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -109,4 +109,109 @@ fn a_directory_in_use_is_not_checked_and_a_killed_one_is_clean() {
     drop(store);
     let report = check(dir.path());
     assert_eq!((report.findings, report.entries), (vec![], 1));
+}
+
+/// What is taken away, by its names in the data directory, and what of it is named, as which kind, with which words.
+struct Gone {
+    what: &'static str,
+    names: Vec<PathBuf>,
+    said: Vec<(PathBuf, FindingKind, &'static str)>,
+}
+
+/// Every kind of file that a store writes, once.
+fn kinds_of_files(dir: &Path) -> Vec<Gone> {
+    use FindingKind::{Missing, Superblock};
+    let of = |name: &str| dir.join(name);
+    let newest = missing::extents(dir).pop().unwrap().1;
+    let closed =
+        missing::counting(dir).into_iter().map(|(_, path)| path).find(|p| p.with_extension("dir").exists());
+    let closed = closed.unwrap();
+    let directory = closed.with_extension("dir");
+    let chunk = missing::files(dir, "chunks", "chk")[0].clone();
+    let of_chunk = chunk.with_extension("dir");
+    let gone = |what, names: &[&PathBuf], said: &[(&PathBuf, FindingKind, &'static str)]| Gone {
+        what,
+        names: names.iter().map(|name| (*name).clone()).collect(),
+        said: said.iter().map(|(name, kind, text)| ((*name).clone(), *kind, *text)).collect(),
+    };
+    let (leaves, copy) = (of("leaves"), of("leaves-copy"));
+    let (lost, other) = ("missing: fences and trims", "missing: the other copy is used");
+    let inventory = of("inventory");
+    let unknown = "missing: whether an extent or a chunk";
+    vec![
+        gone("superblock", &[&of("superblock")], &[(&of("superblock"), Superblock, "missing")]),
+        gone("leaf table", &[&leaves], &[(&leaves, Missing, other)]),
+        gone("its copy", &[&copy], &[(&copy, Missing, other)]),
+        gone("both copies", &[&leaves, &copy], &[(&leaves, Missing, lost), (&copy, Missing, lost)]),
+        gone("inventory", &[&inventory], &[(&inventory, Missing, unknown)]),
+        gone("newest extent", &[&newest], &[(&newest, Missing, "missing: extent")]),
+        gone("closed extent", &[&closed], &[(&closed, Missing, "missing: extent")]),
+        gone(
+            "closed extent and inventory",
+            &[&closed, &inventory],
+            &[(&closed, Missing, "missing although its directory"), (&inventory, Missing, unknown)],
+        ),
+        gone("directory of an extent, which is read instead", &[&directory], &[]),
+        gone("extent and directory", &[&closed, &directory], &[(&closed, Missing, "missing: extent")]),
+        gone("chunk", &[&chunk], &[(&chunk, Missing, "missing although its directory")]),
+        gone("directory of a chunk", &[&of_chunk], &[(&of_chunk, Missing, "missing: chunk")]),
+        gone("chunk and directory", &[&chunk, &of_chunk], &[(&chunk, Missing, "missing: chunk")]),
+        gone("lock and ballast, which hold nothing", &[&of("lock"), &of("ballast")], &[]),
+    ]
+}
+
+#[test]
+fn whatever_kind_of_file_is_missing_is_named_as_missing() {
+    let suits =
+        |dir: &Path| missing::counting(dir).iter().any(|(_, path)| path.with_extension("dir").exists());
+    let made = || {
+        let dir = tempfile::tempdir().unwrap();
+        missing::filled(dir.path());
+        dir
+    };
+    // At times all that is closed is in chunks.
+    let dir = (0..100).map(|_| made()).find(|dir| suits(dir.path())).unwrap();
+    let away = tempfile::tempdir_in(dir.path().parent().unwrap()).unwrap();
+    for Gone { what, names, said } in kinds_of_files(dir.path()) {
+        let kept = |path: &PathBuf| away.path().join(path.file_name().unwrap());
+        let there: Vec<PathBuf> = names.into_iter().filter(|path| path.exists()).collect();
+        there.iter().for_each(|path| std::fs::rename(path, kept(path)).unwrap());
+        let found = check(dir.path()).findings;
+        for (path, kind, text) in &said {
+            let of_it: Vec<_> = found.iter().filter(|x| x.damage.file == *path).collect();
+            assert_eq!(of_it.len(), 1, "{what}: {found:?}");
+            assert_eq!(of_it[0].kind, *kind, "{what}: {found:?}");
+            assert!(of_it[0].damage.what.starts_with(text), "{what}: {found:?}");
+        }
+        // The inventory may still name extents in whose place a chunk stood that is gone.
+        let known = |x: &Finding| said.iter().any(|(path, ..)| *path == x.damage.file);
+        assert!(
+            found.iter().all(|x| known(x) || x.damage.what.starts_with("missing: extent")),
+            "{what}: {found:?}"
+        );
+        assert_eq!(found.is_empty(), said.is_empty(), "{what}: {found:?}");
+        there.iter().for_each(|path| std::fs::rename(kept(path), path).unwrap());
+        assert_eq!(check(dir.path()).findings, vec![], "{what} is back");
+    }
+    let foreign = dir.path().join("extents").join("x.dir");
+    std::fs::write(&foreign, "").unwrap();
+    let found = check(dir.path()).findings;
+    assert_eq!((found.len(), found[0].kind, &found[0].damage.file), (1, FindingKind::Unknown, &foreign));
+}
+
+#[test]
+fn a_leaf_table_that_was_not_written_yet_is_not_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    drop(store);
+    assert_eq!(check(dir.path()).findings, vec![]);
+    // Recycled: then it was.
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    assert!(missing::files(dir.path(), "chunks", "dir").is_empty());
+    for name in ["leaves", "leaves-copy"] {
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    let found = check(dir.path()).findings;
+    assert_eq!(found.len(), 2, "{found:?}");
 }
