@@ -27,12 +27,13 @@ pub struct ApiMetrics {
 }
 
 /// Why connections ended, as [`Metrics::closed`] counts them.
-pub const CLOSE_REASONS: [&str; 16] = [
+pub const CLOSE_REASONS: [&str; 17] = [
     "client",
     "io",
     "idle",
     "stopping",
     "too_many",
+    "too_many_per_ip",
     "stalled",
     "unfinished",
     "frame_size",

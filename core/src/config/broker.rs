@@ -72,7 +72,10 @@ const NAMES: &[(&str, &str)] = &[
     ("log.cleaner.backoff.ms", "cleaner.backoff.ms"),
     ("log.cleaner.dedupe.buffer.size", "cleaner.dedupe.buffer.size"),
     ("log.retention.check.interval.ms", "retention.check.ms"),
+    ("max.connection.creation.rate", "connections.rate.max"),
     ("max.connections", "connections.max"),
+    ("max.connections.per.ip", "connections.per.ip.max"),
+    ("max.connections.per.ip.overrides", "connections.per.ip.overrides"),
     ("max.incremental.fetch.session.cache.slots", "fetch.sessions.max"),
     ("num.partitions", "num.partitions"),
     ("offset.metadata.max.bytes", "offset.metadata.max.bytes"),
@@ -84,8 +87,14 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Settings that are shown as the default of a topic's, under Kafka's name.
-const TOPIC_DEFAULTS: &[&str] =
-    &["message.max.bytes", "retention.bytes", "retention.ms", "segment.roll.bytes", "segment.roll.ms"];
+const TOPIC_DEFAULTS: &[&str] = &[
+    "message.max.bytes",
+    "retention.bytes",
+    "retention.ms",
+    "segment.roll.bytes",
+    "segment.roll.jitter.ms",
+    "segment.roll.ms",
+];
 
 /// What is as it is, by the names of Kafka's settings for it.
 const FIXED: &[(&str, Kind, &str, &str)] = &[

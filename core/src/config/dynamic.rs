@@ -3,13 +3,27 @@
 
 use super::kafka;
 use super::kind::Kind;
-use super::node::COUNT;
+use super::node;
 use super::topic::{TOPIC_KEYS, TopicKey};
 use super::{ConfigError, invalid, nearest};
 use std::collections::BTreeMap;
 
 /// Name of the most connections at once.
 pub const CONNECTIONS_MAX: &str = "max.connections";
+/// Name of the most connections of an address.
+pub const CONNECTIONS_PER_IP: &str = "max.connections.per.ip";
+/// Name of the most connections of certain addresses.
+pub const CONNECTIONS_OVERRIDES: &str = "max.connections.per.ip.overrides";
+/// Name of the most connections that are let in within a second.
+pub const CONNECTIONS_RATE: &str = "max.connection.creation.rate";
+
+/// Settings of connections, with type and bounds.
+const OF_CONNECTIONS: &[(&str, Kind)] = &[
+    (CONNECTIONS_RATE, node::CONNECTIONS_RATE),
+    (CONNECTIONS_MAX, node::CONNECTIONS),
+    (CONNECTIONS_PER_IP, node::CONNECTIONS_PER_IP),
+    (CONNECTIONS_OVERRIDES, Kind::Addresses),
+];
 
 const THROTTLE: Kind = Kind::Long { min: 0, max: i64::MAX };
 
@@ -32,7 +46,8 @@ pub const THROTTLES: &[(&str, &str)] = &[
 /// Type and bounds of a setting that is not the default of a topic's.
 fn own(name: &str) -> Option<Kind> {
     let throttle = THROTTLES.iter().any(|(throttle, _)| *throttle == name);
-    (name == CONNECTIONS_MAX).then_some(COUNT).or(throttle.then_some(THROTTLE))
+    let of_connections = OF_CONNECTIONS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+    of_connections.or(throttle.then_some(THROTTLE))
 }
 
 /// For which nodes a value was set.
@@ -116,7 +131,7 @@ pub fn check(name: &str, value: &str) -> Result<(), ConfigError> {
         (None, Some(why)) => Err(ConfigError::NotSupported { name: name.to_owned(), why }),
         (None, None) => {
             let throttles = THROTTLES.iter().map(|(name, _)| *name);
-            let own = throttles.chain([CONNECTIONS_MAX]);
+            let own = throttles.chain(OF_CONNECTIONS.iter().map(|(name, _)| *name));
             let nearest =
                 nearest(name, TOPIC_KEYS.iter().filter_map(|key| key.synonym).chain(own)).map(str::to_owned);
             Err(ConfigError::Unknown { what: "dynamic broker", name: name.to_owned(), nearest })
@@ -169,6 +184,11 @@ mod tests {
             "Invalid value x for configuration log.retention.ms: Not a number of type LONG"
         );
         assert!(error("max.connections", "0").ends_with("Value must be at least 1"));
+        check("max.connections.per.ip", "0").unwrap();
+        check("max.connections.per.ip.overrides", "10.0.0.7:100,::1:5").unwrap();
+        check("max.connection.creation.rate", "2147483647").unwrap();
+        assert!(error("max.connections.per.ip", "-1").ends_with("Value must be at least 0"));
+        assert!(error("max.connections.per.ip.overrides", "host:1").contains("'host:1' is no ADDRESS:COUNT"));
         for (throttle, _) in THROTTLES {
             assert_eq!((check(throttle, "0"), is_dynamic(throttle)), (Ok(()), true));
             check(throttle, &i64::MAX.to_string()).unwrap();

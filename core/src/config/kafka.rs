@@ -3,6 +3,7 @@
 //!
 //! The names are those of Kafka 4.4; a test holds them against the list of all.
 
+use super::kind::Kind;
 use super::topic::{Effect, TopicKey};
 use super::{broker, dynamic, node};
 
@@ -15,6 +16,8 @@ pub enum Fate {
     Program(&'static str),
     /// The default of a topic's, changed while nodes run; and at the start under this name, where there is one.
     Topics(&'static TopicKey, Option<&'static str>),
+    /// Another one in a larger unit, at the start only.
+    Unit(&'static LargerUnit),
     /// Set by tools around a reassignment.
     Throttle,
     /// Shown, and as it is.
@@ -35,10 +38,83 @@ const PROGRAM: &[(&str, &str)] = &[
     ("node.id", "node.id"),
 ];
 
+/// One of Kafka's settings of a time that is written in hours or minutes.
+#[derive(Debug)]
+pub struct LargerUnit {
+    name: &'static str,
+    /// The same in milliseconds, by Kafka's name.
+    of: &'static str,
+    /// How many they are.
+    millis: i64,
+    /// Least value; one below 0 stands for no limit.
+    least: i64,
+}
+
+const HOUR: i64 = 3_600_000;
+
+/// By setting, the strongest first: milliseconds win over all.
+const LARGER_UNITS: &[LargerUnit] = &[
+    LargerUnit {
+        name: "log.retention.minutes",
+        of: "log.retention.ms",
+        millis: 60_000,
+        least: i32::MIN as i64,
+    },
+    LargerUnit { name: "log.retention.hours", of: "log.retention.ms", millis: HOUR, least: i32::MIN as i64 },
+    LargerUnit { name: "log.roll.hours", of: "log.roll.ms", millis: HOUR, least: 1 },
+    LargerUnit { name: "log.roll.jitter.hours", of: "log.roll.jitter.ms", millis: HOUR, least: 0 },
+];
+
+impl LargerUnit {
+    /// `value` in milliseconds, as the node takes it.
+    ///
+    /// Errors: what would be right.
+    pub fn in_millis(&self, value: &str) -> Result<String, String> {
+        let number = Kind::Long { min: self.least, max: i64::from(i32::MAX) }.number(value)?;
+        match number {
+            0 if self.least < 0 => Err("Value must be at least 1, or -1 for no limit".to_owned()),
+            ..0 => Ok("-1".to_owned()),
+            number => Ok((number * self.millis).to_string()),
+        }
+    }
+
+    /// Whether it is without effect where the settings of these names are written too.
+    pub fn yields<'a>(&self, mut written: impl Iterator<Item = &'a str>) -> bool {
+        let ours = TOPICS_AT_START.iter().find(|(kafka, _)| *kafka == self.of).map(|(_, ours)| *ours);
+        written.any(|name| {
+            name == self.of || Some(name) == ours || self.stronger().any(|unit| unit.name == name)
+        })
+    }
+
+    /// Those that win over it.
+    fn stronger(&self) -> impl Iterator<Item = &'static LargerUnit> {
+        LARGER_UNITS.iter().take_while(|unit| unit.name != self.name).filter(|unit| unit.of == self.of)
+    }
+
+    fn documentation(&self) -> String {
+        let stronger = self.stronger().map(|unit| format!("`{}`", unit.name));
+        let all: Vec<String> = std::iter::once(format!("`{}`", self.of)).chain(stronger).collect();
+        let unit = if self.millis == HOUR { "hours" } else { "minutes" };
+        let verb = if all.len() > 1 { "win" } else { "wins" };
+        let unlimited = if self.least < 0 { " -1: no limit." } else { "" };
+        format!(
+            "`{}` in {unit}, at the start only; {} {verb} where both are written.{unlimited}",
+            self.of,
+            all.join(" and ")
+        )
+    }
+}
+
+/// The setting in a larger unit that Kafka has under this name.
+pub fn larger_unit(name: &str) -> Option<&'static LargerUnit> {
+    LARGER_UNITS.iter().find(|unit| unit.name == name)
+}
+
 /// What is set at the start for topics that say nothing: Kafka's name and the node's.
 const TOPICS_AT_START: &[(&str, &str)] = &[
     ("log.retention.bytes", "retention.bytes"),
     ("log.retention.ms", "retention.ms"),
+    ("log.roll.jitter.ms", "segment.roll.jitter.ms"),
     ("log.roll.ms", "segment.roll.ms"),
     ("log.segment.bytes", "segment.roll.bytes"),
     ("message.max.bytes", "message.max.bytes"),
@@ -73,9 +149,6 @@ const MISSING: &[Family] = &[
         "delete.records.purgatory.purge.interval.requests", "fetch.purgatory.purge.interval.requests",
         "producer.purgatory.purge.interval.requests",
     ]),
-    ("Connections are bounded all together, by max.connections. Bound those of an address, or their rate, in a firewall.", &[
-        "max.connection.creation.rate", "max.connections.per.ip", "max.connections.per.ip.overrides",
-    ]),
     ("Sockets have what the operating system gives them: its settings of TCP buffers and backlog.", &[
         "socket.connection.setup.", "socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes",
     ]),
@@ -88,9 +161,6 @@ const MISSING: &[Family] = &[
     ("There is no tiered storage in Kafka's sense.", &["log.remote.copy.", "remote."]),
     ("Share groups are not served.", &["errors.deadletterqueue.", "group.share.", "share."]),
     ("Groups of Kafka Streams' own protocol are not served; Kafka Streams works over the classic one (group.protocol=classic, its default).", &["group.streams."]),
-    ("Write it in milliseconds: retention.ms, under Kafka's name log.retention.ms.", &["log.retention.hours", "log.retention.minutes"]),
-    ("Write it in milliseconds: segment.roll.ms, under Kafka's name log.roll.ms.", &["log.roll.hours"]),
-    ("Segments of ranges are opened at different times anyway.", &["log.roll.jitter.hours"]),
     ("Every acknowledged record is on disk already, and there are no checkpoint files beside the log.", &[
         "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler.interval.ms", "log.flush.start.offset.checkpoint.interval.ms",
     ]),
@@ -131,6 +201,9 @@ pub fn find(name: &str) -> Option<Fate> {
     if let Some(key) = dynamic::topic_key(name) {
         return Some(Fate::Topics(key, named(TOPICS_AT_START)));
     }
+    if let Some(unit) = larger_unit(name) {
+        return Some(Fate::Unit(unit));
+    }
     if let Some(ours) = broker::ours(name) {
         return Some(Fate::Node(ours));
     }
@@ -163,6 +236,7 @@ pub fn at_start(name: &str) -> Option<Result<&'static str, String>> {
     };
     Some(match find(name)? {
         Fate::Node(ours) | Fate::Program(ours) | Fate::Topics(_, Some(ours)) => Ok(ours),
+        Fate::Unit(unit) => return at_start(unit.of),
         Fate::Topics(key, None) => Err(while_running(&format!("The default of topics' {}", key.name))),
         Fate::Throttle => Err(while_running("A throttle")),
         Fate::Fixed => Err(as_it_is()),
@@ -174,7 +248,12 @@ pub fn at_start(name: &str) -> Option<Result<&'static str, String>> {
 pub fn not_supported(name: &str) -> Option<&'static str> {
     match find(name)? {
         Fate::Missing(why) => Some(why),
-        Fate::Node(_) | Fate::Program(_) | Fate::Topics(..) | Fate::Throttle | Fate::Fixed => None,
+        Fate::Node(_)
+        | Fate::Program(_)
+        | Fate::Unit(_)
+        | Fate::Topics(..)
+        | Fate::Throttle
+        | Fate::Fixed => None,
     }
 }
 
@@ -201,6 +280,7 @@ pub fn documentation(name: &str) -> Option<String> {
             };
             format!("Default of topics' `{}`.{start}{effect}", key.name)
         }
+        Fate::Unit(unit) => unit.documentation(),
         Fate::Throttle => {
             "Stored, without effect: nothing is copied that it would slow down, so it holds.".to_owned()
         }
@@ -234,6 +314,52 @@ mod tests {
                 let is_missing = matches!(find(name), Some(Fate::Missing(_) | Fate::Fixed));
                 assert!(is_missing, "{name} is there, yet it is said: {why}");
             }
+        }
+    }
+
+    #[test]
+    fn hours_and_minutes_are_taken_as_kafka_takes_them() {
+        let millis = |name, value| larger_unit(name).expect("a unit").in_millis(value);
+        for (name, value, taken) in [
+            ("log.retention.hours", "168", "604800000"),
+            ("log.retention.minutes", " 5 ", "300000"),
+            ("log.retention.hours", "-1", "-1"),
+            ("log.retention.minutes", "-7", "-1"),
+            ("log.retention.hours", "2147483647", "7730941129200000"),
+            ("log.roll.hours", "1", "3600000"),
+            ("log.roll.jitter.hours", "0", "0"),
+        ] {
+            assert_eq!(millis(name, value).as_deref(), Ok(taken), "{name}={value}");
+        }
+        for (name, value, why) in [
+            ("log.retention.hours", "0", "Value must be at least 1, or -1 for no limit"),
+            ("log.retention.hours", "2147483648", "Value must be no more than 2147483647"),
+            ("log.retention.hours", "7d", "Not a number of type LONG"),
+            ("log.roll.hours", "0", "Value must be at least 1"),
+            ("log.roll.jitter.hours", "-1", "Value must be at least 0"),
+        ] {
+            assert_eq!(millis(name, value), Err(why.to_owned()), "{name}={value}");
+        }
+        let yields = |name: &str, to: &str| larger_unit(name).expect("a unit").yields([to].into_iter());
+        for (name, to) in [
+            ("log.retention.hours", "log.retention.minutes"),
+            ("log.retention.hours", "log.retention.ms"),
+            ("log.retention.minutes", "retention.ms"),
+            ("log.roll.hours", "segment.roll.ms"),
+        ] {
+            assert!(yields(name, to), "{name} {to}");
+        }
+        for (name, to) in [
+            ("log.retention.minutes", "log.retention.hours"),
+            ("log.retention.hours", "log.retention.hours"),
+            ("log.retention.hours", "log.roll.ms"),
+            ("log.roll.hours", "log.roll.jitter.ms"),
+        ] {
+            assert!(!yields(name, to), "{name} {to}");
+        }
+        for unit in LARGER_UNITS {
+            assert!(at_start(unit.name).is_some_and(|found| found.is_ok()), "{}", unit.name);
+            assert_eq!(not_supported(unit.name), None, "{}", unit.name);
         }
     }
 

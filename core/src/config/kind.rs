@@ -1,5 +1,6 @@
 //! Types of settings: how a value is written and which values are in bounds.
 
+use super::connections::Overrides;
 use crate::drive::spec::DriveExpr;
 
 /// Type and bounds of a setting.
@@ -50,6 +51,8 @@ pub enum Kind {
     Text,
     /// A drive expression.
     Drive,
+    /// `ADDRESS:COUNT`, separated by commas.
+    Addresses,
 }
 
 const BYTE_UNITS: [(&str, i64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
@@ -84,6 +87,7 @@ impl Kind {
             }),
             Kind::Text => Ok(()),
             Kind::Drive => drive(value).map(|_| ()),
+            Kind::Addresses => Overrides::of(value).map(|_| ()),
         }
     }
 
@@ -96,7 +100,9 @@ impl Kind {
             }
             Kind::Bool => return value.trim().to_ascii_lowercase(),
             Kind::Choice(_) => return value.trim().to_owned(),
-            Kind::Double { .. } | Kind::List([]) | Kind::Text | Kind::Drive => return value.to_owned(),
+            Kind::Double { .. } | Kind::List([]) | Kind::Text | Kind::Drive | Kind::Addresses => {
+                return value.to_owned();
+            }
             Kind::List([_, ..]) => {}
         }
         let mut once: Vec<&str> = Vec::new();
@@ -117,7 +123,13 @@ impl Kind {
             Kind::Long { min, max } | Kind::Millis { min, max } | Kind::Bytes { min, max } => {
                 ("LONG", min, max)
             }
-            Kind::Double { .. } | Kind::Bool | Kind::Choice(_) | Kind::List(_) | Kind::Text | Kind::Drive => {
+            Kind::Double { .. }
+            | Kind::Bool
+            | Kind::Choice(_)
+            | Kind::List(_)
+            | Kind::Text
+            | Kind::Drive
+            | Kind::Addresses => {
                 return Err("Not a whole number".to_owned());
             }
         };

@@ -1,9 +1,10 @@
 //! Settings: which there are, what they may hold, what they mean. One table per kind of thing that is configured:
 //! [`node`] (a node's own; those of consumer groups fit together as [`groups`] says), [`topic`] (a topic's, by the names Kafka's tools use), [`dynamic`] (a node's that are changed
-//! while it runs), [`broker`] (a node's as clients see them), [`kafka`] (what becomes of each of Kafka's). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
+//! while it runs), [`broker`] (a node's as clients see them), [`connections`] (those of how many connections there may be), [`kafka`] (what becomes of each of Kafka's). Owns names, types, bounds, defaults and their texts; knows nothing of files, flags or requests.
 
 pub mod access;
 pub mod broker;
+pub mod connections;
 pub mod dynamic;
 pub mod groups;
 pub mod kafka;

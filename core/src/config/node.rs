@@ -1,6 +1,8 @@
 //! A node's settings: one row each, from which come the struct, its defaults, parsing and the documentation.
 
 use super::access::{AUTHORIZERS, Authorizer, Principals};
+use super::connections::{ConnectionLimits, Overrides};
+use super::dynamic::DynamicConfigs;
 use super::groups::{self, ASSIGNORS, MIGRATION_POLICIES, MigrationPolicy};
 use super::kind::{Kind, drive, flag, items, one_of};
 use super::reshard::{MODES, ReshardMode};
@@ -23,6 +25,10 @@ const SIZE_IN_MEMORY: Kind = Kind::Bytes { min: SIZE_MIN, max: 64 * GIB };
 const FETCH: Kind = Kind::Bytes { min: 1024, max: 128 * MIB };
 const FRAME: Kind = Kind::Bytes { min: SIZE_MIN, max: i32::MAX as i64 };
 pub(super) const COUNT: Kind = Kind::Int { min: 1, max: 1_000_000 };
+pub(super) const CONNECTIONS: Kind = Kind::Int { min: 1, max: i32::MAX };
+pub(super) const CONNECTIONS_PER_IP: Kind = Kind::Int { min: 0, max: i32::MAX };
+/// Kafka takes 0 too, and nobody could connect to set it anew.
+pub(super) const CONNECTIONS_RATE: Kind = Kind::Int { min: 1, max: i32::MAX };
 const PERIOD: Kind = Kind::Millis { min: 1, max: i64::MAX };
 
 const GROUP_TIME: Kind = Kind::Millis { min: 1, max: i32::MAX as i64 };
@@ -132,6 +138,8 @@ node_config! {
         "A range's segment is closed and the next one opened at this size. Topics may say otherwise (segment.bytes).";
     "segment.roll.ms" segment_roll_ms: i64 = 7 * DAY, PERIOD,
         "A range's segment is closed and the next one opened at this age. Topics may say otherwise (segment.ms).";
+    "segment.roll.jitter.ms" segment_roll_jitter_ms: i64 = 0, Kind::Millis { min: 0, max: i64::MAX },
+        "Random time taken off segment.roll.ms. Kept and shown, without effect: segments of ranges are opened at different times anyway. Topics may say otherwise (segment.jitter.ms).";
     "retention.ms" retention_ms: i64 = 7 * DAY, Kind::Millis { min: -1, max: i64::MAX },
         "Records older than this are deleted; -1: never. Topics may say otherwise (retention.ms).";
     "retention.bytes" retention_bytes: i64 = -1, Kind::Bytes { min: -1, max: i64::MAX },
@@ -178,8 +186,14 @@ node_config! {
         "Fetch sessions of all consumers; 0: none.";
     "fetch.session.idle.ms" fetch_session_idle_ms: i64 = 2 * MINUTE, PERIOD,
         "A fetch session unused for so long may be given to another consumer.";
-    "connections.max" connections_max: u32 = 10_000, COUNT,
+    "connections.max" connections_max: u32 = 10_000, CONNECTIONS,
         "Connections of clients; further ones are closed at once.";
+    "connections.per.ip.max" connections_per_ip_max: u32 = i32::MAX as u32, CONNECTIONS_PER_IP,
+        "Connections of one address of clients; further ones are closed at once. 0: of those in connections.per.ip.overrides only.";
+    "connections.per.ip.overrides" connections_per_ip_overrides: Overrides = Overrides::default(), Kind::Addresses,
+        "Connections of these addresses, in place of connections.per.ip.max: 10.0.0.7:100,::1:5. Names of hosts are not looked up.";
+    "connections.rate.max" connections_rate_max: u32 = i32::MAX as u32, CONNECTIONS_RATE,
+        "Connections of clients that are let in within a second, after a burst of as many; further ones wait.";
     "connections.idle.ms" connections_idle_ms: i64 = 10 * MINUTE, PERIOD,
         "A connection without a request for so long is closed; so is one with a part of a request of which, in such a time, less came than 512 bytes a second.";
     "group.initial.rebalance.delay.ms" group_initial_rebalance_delay_ms: i64 = 500, Kind::Millis { min: 0, max: 10 * MINUTE },
@@ -258,6 +272,7 @@ impl NodeConfig {
             let why = format!("reshard.ranges.min ({min}) must not be above reshard.ranges.max ({max})");
             return Err(ConfigError::Conflict(why));
         }
+        ConnectionLimits::of(self, &DynamicConfigs::default()).check()?;
         groups::check(self)
     }
 
@@ -342,6 +357,16 @@ impl Value for Authorizer {
 impl Value for Principals {
     fn read(_: Kind, text: &str) -> Result<Principals, String> {
         Principals::of(text)
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for Overrides {
+    fn read(_: Kind, text: &str) -> Result<Overrides, String> {
+        Overrides::of(text)
     }
 
     fn show(&self) -> String {

@@ -255,7 +255,7 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
         "A range's segment is closed and the next one opened at this size; it holds all partitions of the range."),
     key("segment.index.bytes", "log.index.size.max.bytes", Kind::Int { min: 4, max: i32::MAX }, Default::Fixed("10485760"), NO_INDEX_FILES,
         "Size of an index file."),
-    key("segment.jitter.ms", "log.roll.jitter.ms", millis(0), Default::Fixed("0"),
+    key("segment.jitter.ms", "log.roll.jitter.ms", millis(0), Default::Node(|n| n.segment_roll_jitter_ms.to_string()),
         stored("segments of ranges are opened at different times anyway"),
         "Random time taken off segment.ms."),
     key("segment.ms", "log.roll.ms", millis(1), Default::Node(|n| n.segment_roll_ms.to_string()), Effect::Used,

@@ -4,6 +4,7 @@ use super::Inner;
 use super::topic::TopicRuntime;
 use super::topics::{control_error, invalid_config, own_drive, stamping, would_apply};
 use crate::config::ConfigError;
+use crate::config::connections::ConnectionLimits;
 use crate::config::dynamic::{self, DynamicConfigs};
 use crate::config::topic::TopicConfig;
 use crate::control::command::{Acl, AlterAcls, AlterConfigs, AlterNodeConfigs, Command, DriveChange};
@@ -97,6 +98,7 @@ impl Inner {
         let mut state = State::clone(&self.control.read());
         state.apply(&command).map_err(|refusal| TopicError::Control(refusal.to_string()))?;
         let dynamic = dynamic_of(&state, self.node());
+        ConnectionLimits::of(&self.options.config, &dynamic).check().map_err(invalid_config)?;
         let topics = self.all_topics();
         let mut configs: Vec<(&Arc<TopicRuntime>, TopicConfig)> = Vec::with_capacity(topics.len());
         for (id, runtime) in topics.iter() {

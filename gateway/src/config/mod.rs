@@ -8,7 +8,7 @@ mod keys;
 pub mod layers;
 
 pub use keys::{PROGRAM_KEYS, ProgramKey, host_port};
-use layers::Setting;
+use layers::{Origin, Setting};
 use rangeway_core::config::node::{self, NODE_KEYS, NodeConfig};
 use rangeway_core::config::{ConfigError, Kind, kafka, nearest, topic};
 use std::collections::BTreeMap;
@@ -71,21 +71,34 @@ pub struct Loaded {
     pub node: NodeConfig,
 }
 
-/// Applies settings in the order given: later ones win.
+/// Applies settings in the order given: later ones win. Kafka's in a larger unit yield to the same in a smaller one, wherever
+/// that is written.
 ///
 /// Errors: one message per wrong setting, each with its origin.
 pub fn load(settings: &[Setting]) -> Result<Loaded, Vec<String>> {
     let mut loaded = Loaded::default();
     let mut errors: Vec<String> =
-        settings.iter().filter_map(|setting| apply(&mut loaded, setting).err()).collect();
+        settings.iter().filter_map(|setting| apply(&mut loaded, setting, settings).err()).collect();
     if errors.is_empty() {
         errors.extend(loaded.node.check().err().map(|e| e.to_string()));
     }
     if errors.is_empty() { Ok(loaded) } else { Err(errors) }
 }
 
-fn apply(loaded: &mut Loaded, setting: &Setting) -> Result<(), String> {
+fn apply(loaded: &mut Loaded, setting: &Setting, all: &[Setting]) -> Result<(), String> {
     let Setting { key: written, value, origin } = setting;
+    if let Some(unit) = kafka::larger_unit(written) {
+        let millis =
+            unit.in_millis(value).map_err(|why| format!("{origin}: {written} = '{value}': {why}"))?;
+        return match unit.yields(all.iter().map(|other| other.key.as_str())) {
+            true => Ok(()),
+            false => set(loaded, written, &millis, origin),
+        };
+    }
+    set(loaded, written, value, origin)
+}
+
+fn set(loaded: &mut Loaded, written: &str, value: &str, origin: &Origin) -> Result<(), String> {
     let key = key_of(written).map_err(|why| format!("{origin}: {written}: {why}"))?;
     if let Some(known) = PROGRAM_KEYS.iter().find(|known| known.name == key) {
         return (known.set)(&mut loaded.program, value)
@@ -217,6 +230,7 @@ fn bounds(kind: Kind, units: Units) -> String {
         Kind::List(words) => format!("a list of {}", words.join(", ")),
         Kind::Text => "any text".to_owned(),
         Kind::Drive => "a drive expression".to_owned(),
+        Kind::Addresses => "ADDRESS:COUNT, separated by commas".to_owned(),
     }
 }
 
@@ -302,6 +316,31 @@ mod tests {
             "{errors:?}"
         );
         assert_eq!(errors[1], "--set max.connections=0: connections.max = '0': Value must be at least 1");
+    }
+
+    #[test]
+    fn hours_yield_to_minutes_and_both_to_milliseconds_wherever_they_are_written() {
+        let file = |text: &str| from_toml(text, Path::new("f.toml")).expect("toml");
+        let set = |key: &str, value: &str| from_set(&(key.to_owned(), value.to_owned()));
+        let retention = |settings: &[Setting]| load(settings).map(|loaded| loaded.node.retention_ms);
+        let hours = || set("log.retention.hours", "168");
+        assert_eq!(retention(&[hours()]), Ok(604_800_000));
+        assert_eq!(retention(&[set("log.retention.hours", "-1")]), Ok(-1));
+        assert_eq!(retention(&[set("log.retention.minutes", "2"), hours()]), Ok(120_000));
+        assert_eq!(retention(&[hours(), set("log.retention.hours", "2")]), Ok(7_200_000), "the later one");
+        let both = |smaller: &str| [file(smaller), vec![hours()]].concat();
+        assert_eq!(retention(&both("log.retention.ms = 7000")), Ok(7000));
+        assert_eq!(retention(&both("retention.ms = \"8s\"")), Ok(8000));
+        let rolls =
+            load(&[set("log.roll.hours", "2"), set("log.roll.jitter.hours", "1")]).expect("taken").node;
+        assert_eq!((rolls.segment_roll_ms, rolls.segment_roll_jitter_ms), (7_200_000, 3_600_000));
+        // Also where it would be without effect.
+        let errors = retention(&[set("log.retention.ms", "1"), set("log.retention.hours", "a")])
+            .expect_err("no number");
+        assert_eq!(
+            errors,
+            ["--set log.retention.hours=a: log.retention.hours = 'a': Not a number of type LONG"]
+        );
     }
 
     #[test]

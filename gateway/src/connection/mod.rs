@@ -5,6 +5,7 @@
 mod accept;
 mod budget;
 mod coming;
+mod door;
 mod pace;
 pub(crate) mod receive;
 mod send;
@@ -19,6 +20,8 @@ use crate::protocol::dispatch::{Answer, Close, Decoded, Work};
 use crate::shared::{Settings, Shared};
 use parking_lot::Mutex;
 use rangeway_core::api::Lane;
+use rangeway_core::config::connections::ConnectionLimits;
+use rangeway_core::config::dynamic::DynamicConfigs;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,6 +42,10 @@ pub trait Service: Send + Sync + 'static {
     /// Connections at once; may be set anew while the node runs.
     fn connections_max(&self) -> usize {
         self.settings().connections_max
+    }
+    /// How they are bounded beside that; may be set anew while the node runs.
+    fn connection_limits(&self) -> ConnectionLimits {
+        ConnectionLimits::of(&self.settings().node, &DynamicConfigs::default())
     }
     /// Where to count.
     fn metrics(&self) -> &Metrics;
@@ -77,6 +84,10 @@ impl Service for Shared {
         set.min(self.settings.connections_fit)
     }
 
+    fn connection_limits(&self) -> ConnectionLimits {
+        ConnectionLimits::of(&self.settings.node, &self.api.catalog().dynamic)
+    }
+
     fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -98,6 +109,7 @@ pub async fn serve<S: Service>(
     let tracker = TaskTracker::new();
     let mut failures = accept::Failures::default();
     let quiet = Arc::new(Mutex::new(accept::Quiet::default()));
+    let (addresses, mut rate) = (Arc::new(door::Addresses::default()), door::Rate::default());
     service.begin();
     loop {
         let accepted = tokio::select! {
@@ -122,6 +134,17 @@ pub async fn serve<S: Service>(
         failures.over();
         let metrics = service.metrics();
         metrics.accepted.fetch_add(1, Relaxed);
+        let limits = service.connection_limits();
+        let wait = rate.wait(limits.rate, Instant::now());
+        if !wait.is_zero() {
+            if let Some(suppressed) = quiet.lock().line(Instant::now()) {
+                tracing::warn!(%peer, rate = limits.rate, suppressed, "connections come too fast: they wait");
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
         let limit = service.connections_max();
         if metrics.connections.load(Relaxed) >= limit as u64 {
             if let Some(suppressed) = quiet.lock().line(Instant::now()) {
@@ -130,6 +153,15 @@ pub async fn serve<S: Service>(
             metrics.count_closed("too_many");
             continue;
         }
+        let address = peer.ip().to_canonical();
+        let limit = limits.of_address(address);
+        let Some(seat) = addresses.enter(address, limit) else {
+            if let Some(suppressed) = quiet.lock().line(Instant::now()) {
+                tracing::warn!(%address, limit, suppressed, "connection refused: too many of its address");
+            }
+            metrics.count_closed("too_many_per_ip");
+            continue;
+        };
         let local = stream.local_addr().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%peer, %error, "TCP_NODELAY not set");
@@ -142,7 +174,11 @@ pub async fn serve<S: Service>(
             lane: Lane::default(),
         });
         metrics.connections.fetch_add(1, Relaxed);
-        tracker.spawn(task::run(stream, info, service.clone(), stop.clone(), quiet.clone()));
+        let task = task::run(stream, info, service.clone(), stop.clone(), quiet.clone());
+        tracker.spawn(async move {
+            task.await;
+            drop(seat);
+        });
     }
     tracker.close();
     tracker.wait().await;

@@ -78,7 +78,8 @@ pub(super) fn all_dynamic<'a>(
     let catalog = context.api.catalog();
     let known = broker::describe(context.shared.node.0, &settings.node, &catalog.dynamic);
     let is_known = |name: &str| {
-        known.iter().any(|row| row.name == name) || matches!(kafka::find(name), Some(kafka::Fate::Program(_)))
+        known.iter().any(|row| row.name == name)
+            || matches!(kafka::find(name), Some(kafka::Fate::Program(_) | kafka::Fate::Unit(_)))
     };
     if fixed.iter().all(|name| is_known(name)) {
         let why = format!("Cannot update these configs dynamically: [{}]", fixed.join(", "));

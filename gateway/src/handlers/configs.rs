@@ -275,7 +275,7 @@ fn type_number(kind: Kind) -> i8 {
         Kind::Long { .. } | Kind::Bytes { .. } | Kind::Millis { .. } => LONG,
         Kind::Double { .. } => DOUBLE,
         Kind::List(_) => LIST,
-        Kind::Choice(_) | Kind::Text | Kind::Drive => STRING,
+        Kind::Choice(_) | Kind::Text | Kind::Drive | Kind::Addresses => STRING,
     }
 }
 

@@ -261,6 +261,8 @@ fn what_is_read_at_the_start_only_is_not_changed() {
         assert_eq!(alter(&mut c, all, "no.such.setting", SET, Some("3")).await.0, 40);
         let (code, why) = alter(&mut c, all, "background.threads", SET, Some("3")).await;
         assert!(code == 40 && why.starts_with("background.threads is not supported. There are no"), "{why}");
+        let hours = alter(&mut c, this, "log.retention.hours", SET, Some("1")).await;
+        assert_eq!(hours, (42, "Cannot update these configs dynamically: [log.retention.hours]".to_owned()));
         let dirs = alter(&mut c, this, "log.dirs", SET, Some("/x")).await;
         assert_eq!(dirs, (42, "Cannot update these configs dynamically: [log.dirs]".to_owned()));
         // What a reassignment clears when it is done.
@@ -327,6 +329,71 @@ fn fewer_connections_may_be_allowed_while_the_node_runs() {
         assert_eq!(alter(&mut c, (BROKER, ""), "max.connections", SET, Some("2")).await.0, 0);
         let mut second = Client::to(&broker).await;
         assert_eq!(second.call(0, m::ApiVersionsRequest::default()).await.error_code, 0);
+    });
+}
+
+async fn answers(client: &mut Client) -> bool {
+    client.call(0, m::ApiVersionsRequest::default()).await.error_code == 0
+}
+
+#[test]
+fn an_address_has_so_many_connections_and_others_have_theirs() {
+    run(async {
+        let (broker, mut c) = own_broker().await;
+        let all = (BROKER, "");
+        let (limit, overrides) = ("max.connections.per.ip", "max.connections.per.ip.overrides");
+        assert_eq!(shown(&mut c, (BROKER, "7"), limit).await.0, "2147483647");
+        assert_eq!(alter(&mut c, all, limit, SET, Some("2")).await.0, 0);
+        let mut second = Client::from("127.0.0.1", &broker).await;
+        assert!(answers(&mut second).await);
+        assert!(Client::from("127.0.0.1", &broker).await.is_closed().await, "the third of its address");
+        let mut other = Client::from("127.0.0.2", &broker).await;
+        assert!(answers(&mut other).await, "another address has its own");
+        assert_eq!(alter(&mut c, all, overrides, SET, Some("127.0.0.2:1,127.0.0.3:3")).await.0, 0);
+        assert!(Client::from("127.0.0.2", &broker).await.is_closed().await);
+        let mut three = Vec::new();
+        for _ in 0..3 {
+            let mut client = Client::from("127.0.0.3", &broker).await;
+            assert!(answers(&mut client).await);
+            three.push(client);
+        }
+        let refused =
+            broker.shared.metrics.closed().find(|(reason, _)| *reason == "too_many_per_ip").unwrap().1;
+        assert_eq!(refused, 2);
+        // One that ends makes room.
+        drop(second);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        loop {
+            let mut again = Client::from("127.0.0.1", &broker).await;
+            again.send(0, m::ApiVersionsRequest::default()).await;
+            if !again.is_closed().await {
+                break;
+            }
+            assert!(std::time::Instant::now() < until, "the count falls when a connection ends");
+        }
+        // What would shut everybody out is refused.
+        assert_eq!(alter(&mut c, all, limit, SET, Some("0")).await.0, 0, "the overrides are there");
+        assert!(Client::from("127.0.0.1", &broker).await.is_closed().await);
+        let (code, why) = alter(&mut c, all, overrides, DELETE, None).await;
+        assert!(code == 42 && why.contains("can be set to zero only if"), "{code} {why}");
+        let (code, why) = alter(&mut c, all, overrides, SET, Some("localhost:1")).await;
+        assert!(code == 42 && why.contains("is no ADDRESS:COUNT"), "{code} {why}");
+    });
+}
+
+#[test]
+fn connections_that_come_too_fast_wait_and_are_not_refused() {
+    run(async {
+        let (broker, mut c) = own_broker().await;
+        let all = (BROKER, "");
+        assert_eq!(alter(&mut c, all, "max.connection.creation.rate", SET, Some("4")).await.0, 0);
+        let begun = std::time::Instant::now();
+        for _ in 0..8 {
+            assert!(answers(&mut Client::to(&broker).await).await);
+        }
+        // Five at once, then a quarter of a second for each.
+        assert!(begun.elapsed() >= std::time::Duration::from_millis(700), "{:?}", begun.elapsed());
+        assert_eq!(alter(&mut c, all, "max.connection.creation.rate", SET, Some("0")).await.0, 42);
     });
 }
 

@@ -120,6 +120,14 @@ impl Client {
         Client { stream, correlation: 0, answered: HashSet::new() }
     }
 
+    /// From an address of this machine.
+    pub async fn from(address: &str, broker: &Broker) -> Client {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+        let stream = socket.connect(broker.address).await.unwrap();
+        Client { stream, correlation: 0, answered: HashSet::new() }
+    }
+
     /// Sends and awaits the answer.
     pub async fn call<R: Request>(&mut self, version: i16, request: R) -> R::Response {
         self.send(version, request).await;
