@@ -57,7 +57,7 @@ pub(super) fn unpack(codec: i16, packed: &[u8], most: usize) -> Result<Vec<u8>, 
     match codec {
         1 => bounded(flate2::read::MultiGzDecoder::new(packed), most),
         2 => snappy(packed, most),
-        3 => bounded(lz4::Decoder::new(packed).map_err(io)?, most),
+        3 => lz4_frame(packed, most),
         4 => bounded(zstd::stream::read::Decoder::new(packed).map_err(io)?, most),
         codec => Err(malformed(format!("unknown codec {codec}"))),
     }
@@ -67,6 +67,14 @@ fn bounded(reader: impl Read, most: usize) -> Result<Vec<u8>, InflateError> {
     let mut out = Vec::new();
     reader.take(most as u64 + 1).read_to_end(&mut out).map_err(|e| malformed(e.to_string()))?;
     if out.len() > most { Err(InflateError::TooLarge(most)) } else { Ok(out) }
+}
+
+/// A whole frame: the library hands out what came before a cut.
+fn lz4_frame(packed: &[u8], most: usize) -> Result<Vec<u8>, InflateError> {
+    let mut decoder = lz4::Decoder::new(packed).map_err(|e| malformed(e.to_string()))?;
+    let out = bounded(&mut decoder, most)?;
+    let (_, ended) = decoder.finish();
+    ended.map(|()| out).map_err(|_| malformed("an lz4 frame is cut short"))
 }
 
 /// One raw block, or Java's stream of length-prefixed blocks.
