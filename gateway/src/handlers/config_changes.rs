@@ -52,6 +52,10 @@ fn topic(context: &Context, name: &str) -> Result<Arc<TopicView>, Refused> {
     if !context.authorize(Operation::AlterConfigs, Resource::Topic(name)) {
         return Err((ResponseError::TopicAuthorizationFailed, "not allowed to change configs".to_owned()));
     }
+    if name.is_empty() {
+        let why = "a topic needs a name; what topics have by default are configs of brokers";
+        return Err((ResponseError::InvalidRequest, why.to_owned()));
+    }
     vpartition::check_topic_name(name).map_err(|why| (ResponseError::InvalidTopicException, why))?;
     let topic =
         vpartition::by_name(&context.api.catalog(), name).cloned().ok_or_else(

@@ -64,11 +64,12 @@ pub async fn handle(
         }
         let Some(topic) = vpartition::by_name(&catalog, &name) else {
             let valid = vpartition::check_topic_name(&name).is_ok();
-            response.topics.push(unknown(if valid {
+            let row = unknown(if valid {
                 ResponseError::UnknownTopicOrPartition
             } else {
                 ResponseError::InvalidTopicException
-            }));
+            });
+            response.topics.push(row.with_topic_authorized_operations(topic_operations(&context, &name)));
             continue;
         };
         let from = if name == first { skip.min(topic.partitions) } else { 0 };

@@ -4,7 +4,6 @@ use crate::support::{BROKER, Client, run, start, topic_name};
 use kafka_protocol::messages::describe_topic_partitions_request::{Cursor, TopicRequest};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{DescribeClusterRequest, DescribeTopicPartitionsRequest, MetadataRequest};
-use kafka_protocol::protocol::StrBytes;
 use rangeway_gateway::Settings;
 
 #[test]
@@ -151,12 +150,14 @@ fn partitions_are_described_in_pages() {
             let answer = c.call(0, request(cursor.clone())).await;
             assert_eq!((answer.topics[0].error_code, rows(&answer)), (code, vec![]), "{cursor:?}");
         }
-        let unknown = TopicRequest::default()
-            .with_name(kafka_protocol::messages::TopicName(StrBytes::from_static_str("none")));
-        let request = DescribeTopicPartitionsRequest::default()
-            .with_topics(vec![unknown])
-            .with_response_partition_limit(2000);
-        assert_eq!(c.call(0, request).await.topics[0].error_code, 3);
+        for (name, code) in [("none", 3), ("no/name", 17)] {
+            let unknown = TopicRequest::default().with_name(topic_name(name));
+            let request = DescribeTopicPartitionsRequest::default()
+                .with_topics(vec![unknown])
+                .with_response_partition_limit(2000);
+            let row = c.call(0, request).await.topics.remove(0);
+            assert_eq!((row.error_code, row.topic_authorized_operations), (code, 3576), "{name}");
+        }
     });
 }
 
