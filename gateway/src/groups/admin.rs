@@ -6,13 +6,9 @@ use super::record::{Blob, Record};
 use super::subscription::PROTOCOL_TYPE;
 
 impl Coordinator {
-    /// Whether tools see the group: not one that has only given out member ids.
+    /// Whether tools see the group: also one that has only given out member ids, while one of them can be used.
     pub(super) fn is_known(&self, group: &str) -> bool {
-        match self.state(group) {
-            State::Dead => false,
-            State::Empty => self.stored.contains_key(group) || self.consumers.groups.contains_key(group),
-            State::PreparingRebalance | State::CompletingRebalance | State::Stable => true,
-        }
+        self.state(group) != State::Dead
     }
 
     /// One group.
@@ -53,7 +49,7 @@ impl Coordinator {
     pub(super) fn list(&self) -> Vec<Listed> {
         let is_forming =
             |id: &String| !self.stored.contains_key(id) && !self.consumers.groups.contains_key(id);
-        let forming = self.live.iter().filter(|(id, live)| is_forming(id) && !live.members.is_empty());
+        let forming = self.live.iter().filter(|(id, live)| is_forming(id) && !live.is_nothing());
         let groups = self.names().into_iter().chain(forming.map(|(id, _)| id.clone()));
         groups.map(|group| self.listed(group)).collect()
     }

@@ -65,6 +65,27 @@ fn who_rejoins_a_group_that_is_full_by_now_is_out_of_it() {
 }
 
 #[test]
+fn a_group_that_has_only_given_out_an_id_is_seen_while_the_id_can_be_used() {
+    let mut rig = Rig::quick();
+    let asks = Join { requires_known_id: true, fresh_id: "fresh".into(), ..member("") };
+    assert_eq!(rig.refused(asks.clone()).error, GroupError::MemberIdRequired);
+    let Answer::Describe(Ok(described)) = rig.ask(Ask::Describe { group: "g".into() }) else { panic!() };
+    assert_eq!((described.state, described.members.len()), (State::Empty, 0));
+    assert_eq!((described.protocol_type, described.protocol), (String::new(), String::new()));
+    let listed = rig.groups();
+    assert_eq!((listed.len(), listed[0].state, listed[0].group_type), (1, "Empty", GroupType::Classic));
+    let consumers = rig.ask(Ask::DescribeConsumers { group: "g".into() });
+    assert_eq!(consumers, Answer::DescribeConsumers(Err(Absent::OtherType)));
+    // The id lapses, or the group is deleted: nothing is left of it.
+    rig.advance(asks.info.session_timeout_ms.into());
+    assert!(rig.groups().is_empty() && rig.machine.live.is_empty());
+    assert_eq!(rig.ask(Ask::Describe { group: "g".into() }), Answer::Describe(Err(Absent::NotFound)));
+    assert_eq!(rig.refused(asks).error, GroupError::MemberIdRequired);
+    assert_eq!(rig.ask(Ask::Delete { group: "g".into() }), Answer::Delete(Ok(())));
+    assert!(rig.groups().is_empty() && rig.machine.live.is_empty() && rig.records.is_empty());
+}
+
+#[test]
 fn a_flood_of_clients_that_never_come_back_takes_bounded_memory() {
     let mut rig = Rig::quick();
     let flood = |id: String| Join { requires_known_id: true, fresh_id: id, ..member("") };
@@ -123,19 +144,6 @@ fn leaving_takes_ids_that_were_given_out_too() {
     let left = rig.leave(&[("p", None), ("q", Some("i")), ("p", None), ("", None), ("", Some("i"))]);
     let unknown = || Err(GroupError::UnknownMember);
     assert_eq!(left, vec![Ok(()), Ok(()), unknown(), unknown(), unknown()]);
-}
-
-#[test]
-fn a_group_that_has_only_given_out_an_id_is_none_to_tools() {
-    let mut rig = Rig::quick();
-    rig.refused(Join { requires_known_id: true, fresh_id: "p".into(), ..member("") });
-    let group = || "g".to_owned();
-    assert_eq!(rig.ask(Ask::Describe { group: group() }), Answer::Describe(Err(Absent::NotFound)));
-    let consumers = rig.ask(Ask::DescribeConsumers { group: group() });
-    assert_eq!(consumers, Answer::DescribeConsumers(Err(Absent::NotFound)));
-    assert!(rig.groups().is_empty());
-    rig.commit(commit_of(caller("", -1), 1)).expect("nobody is in it");
-    assert!(matches!(rig.ask(Ask::Describe { group: group() }), Answer::Describe(Ok(_))), "it has an offset");
 }
 
 #[test]
