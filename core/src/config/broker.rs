@@ -3,7 +3,7 @@
 
 use super::dynamic::{self, DynamicConfigs};
 use super::kind::Kind;
-use super::node::{NODE_KEYS, NodeConfig};
+use super::node::{NODE_KEYS, NodeConfig, NodeKey};
 use super::topic::{Effect, TOPIC_KEYS, TopicKey};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub enum Source {
 pub struct BrokerConfig {
     /// Its name.
     pub name: String,
-    /// Its values: the one that holds, then those that would without it.
+    /// Its values: the one that holds, then those that would without it; none where Kafka's default is null.
     pub values: Vec<(Source, String)>,
     /// Type and bounds.
     pub kind: Kind,
@@ -37,8 +37,8 @@ pub struct BrokerConfig {
 
 impl BrokerConfig {
     /// The value that holds.
-    pub fn value(&self) -> &str {
-        self.values.first().map_or("", |(_, value)| value)
+    pub fn value(&self) -> Option<&str> {
+        self.values.first().map(|(_, value)| value.as_str())
     }
 
     /// Where it was set.
@@ -46,6 +46,9 @@ impl BrokerConfig {
         self.values.first().map_or(Source::Default, |(source, _)| *source)
     }
 }
+
+/// The one of Kafka's settings that may be `auto` here and is a number there.
+const HEARTBEAT: &str = "group.consumer.heartbeat.interval.ms";
 
 /// Kafka's names of settings of the node that are not the default of a topic's.
 const NAMES: &[(&str, &str)] = &[
@@ -138,7 +141,7 @@ fn changed(name: &str, dynamic: &DynamicConfigs) -> Vec<(Source, String)> {
     node.into_iter().chain(all).collect()
 }
 
-/// What nodes have for topics that do not say `key`, strongest first; never empty.
+/// What nodes have for topics that do not say `key`, strongest first; the default is left out where Kafka's is null.
 pub fn beneath_topics(
     key: &TopicKey,
     config: &NodeConfig,
@@ -149,8 +152,23 @@ pub fn beneath_topics(
     if start != default {
         values.push((Source::Start, start));
     }
-    values.push((Source::Default, default));
+    if !key.synonym_is_null {
+        values.push((Source::Default, default));
+    }
     values
+}
+
+/// A setting of the node as it is shown: the number that holds for Kafka's own that is `auto`.
+fn shown(key: &NodeKey, config: &NodeConfig) -> String {
+    match key.name {
+        HEARTBEAT => config.group_consumer_heartbeat_interval_ms_of().to_string(),
+        _ => key.value(config),
+    }
+}
+
+/// A setting that may be `auto`, and is shown so, is a text.
+fn shown_kind(key: &NodeKey) -> Kind {
+    if key.may_be_auto && key.name != HEARTBEAT { Kind::Text } else { key.kind }
 }
 
 /// All settings of node `id`, by name.
@@ -161,13 +179,12 @@ pub fn describe(id: i32, config: &NodeConfig, dynamic: &DynamicConfigs) -> Vec<B
         let kafka = NAMES.iter().find(|(_, ours)| *ours == key.name).map(|(kafka, _)| *kafka);
         let name = kafka.map_or_else(|| format!("rangeway.{}", key.name), str::to_owned);
         let mut values = changed(&name, dynamic);
-        let (start, default) = (key.value(config), key.default());
-        if start != default {
-            values.push((Source::Start, start));
+        if key.value(config) != key.default() {
+            values.push((Source::Start, shown(key, config)));
         }
-        values.push((Source::Default, default));
-        let read_only = !dynamic::is_dynamic(&name);
-        add(BrokerConfig { name, values, kind: key.kind, read_only, documentation: key.doc.to_owned() });
+        values.push((Source::Default, shown(key, &NodeConfig::default())));
+        let (kind, read_only) = (shown_kind(key), !dynamic::is_dynamic(&name));
+        add(BrokerConfig { name, values, kind, read_only, documentation: key.doc.to_owned() });
     }
     for key in TOPIC_KEYS {
         let Some(name) = key.synonym else { continue };
@@ -246,6 +263,42 @@ mod tests {
     }
 
     #[test]
+    fn every_value_is_one_of_its_type() {
+        let mut set = NodeConfig::default();
+        for (name, value) in [("group.consumer.heartbeat.interval.ms", "1s"), ("disk.reserve.bytes", "1GiB")] {
+            set.set(name, value).unwrap();
+        }
+        let none = DynamicConfigs::default();
+        for row in describe(7, &set, &none).into_iter().chain(describe(7, &NodeConfig::default(), &none)) {
+            for (source, value) in &row.values {
+                assert_eq!(row.kind.check(value), Ok(()), "{} {source:?} {value}", row.name);
+            }
+        }
+        let mut bounded = NodeConfig::default();
+        bounded.set("group.consumer.min.heartbeat.interval.ms", "2s").unwrap();
+        for (config, interval) in [(&NodeConfig::default(), "500"), (&bounded, "2000"), (&set, "1000")] {
+            let shown = describe(7, config, &none);
+            let row = shown.iter().find(|row| row.name == HEARTBEAT).unwrap();
+            assert_eq!(row.value(), Some(interval));
+        }
+    }
+
+    #[test]
+    fn what_kafka_leaves_to_another_setting_has_no_value_until_it_is_set() {
+        let none = DynamicConfigs::default();
+        let mut config = NodeConfig::default();
+        let value = |config: &NodeConfig, name: &str| {
+            let row = describe(7, config, &none).into_iter().find(|row| row.name == name).unwrap();
+            (row.value().map(str::to_owned), row.source())
+        };
+        for name in ["log.flush.interval.ms", "log.roll.jitter.ms", "log.roll.ms"] {
+            assert_eq!(value(&config, name), (None, Source::Default), "{name}");
+        }
+        config.set("segment.roll.ms", "1h").unwrap();
+        assert_eq!(value(&config, "log.roll.ms"), (Some("3600000".to_owned()), Source::Start));
+    }
+
+    #[test]
     fn values_are_the_nodes_and_say_where_they_were_set() {
         let mut config = NodeConfig::default();
         config.set("retention.ms", "5s").unwrap();
@@ -257,7 +310,7 @@ mod tests {
         let shown = describe(7, &config, &dynamic);
         let find = |name: &str| {
             let row = shown.iter().find(|row| row.name == name).unwrap();
-            (row.value(), row.source(), row.read_only)
+            (row.value().unwrap(), row.source(), row.read_only)
         };
         assert_eq!(find("node.id"), ("7", Source::Start, true));
         assert_eq!(find("rangeway.extent.bytes"), ("1048576", Source::Start, true));

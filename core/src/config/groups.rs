@@ -7,6 +7,19 @@ use super::node::NodeConfig;
 /// Names of the assignors on the coordinator's side; the first is the default.
 pub const ASSIGNORS: &[&str] = &["range-scoped", "uniform", "range"];
 
+/// How often members of the consumer protocol send heartbeats where nobody says it: so much for each member, so that a
+/// coordinator has the same load whatever the size of a group.
+const HEARTBEAT_MS_PER_MEMBER: i64 = 5;
+const HEARTBEAT_MS_MIN: i64 = 500;
+const HEARTBEAT_MS_MAX: i64 = 15_000;
+
+/// `group.consumer.heartbeat.interval.ms` of a group with so many members where nobody says it, within the node's bounds
+/// of what groups may say.
+pub fn heartbeat_ms(members: usize, min: i64, max: i64) -> i64 {
+    let of_size = i64::try_from(members).unwrap_or(i64::MAX).saturating_mul(HEARTBEAT_MS_PER_MEMBER);
+    of_size.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX).max(min).min(max)
+}
+
 /// Which groups with members may change between the classic and the consumer protocol (KIP-848).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum MigrationPolicy {

@@ -30,6 +30,8 @@ pub(super) const CONNECTIONS_PER_IP: Kind = Kind::Int { min: 0, max: i32::MAX };
 /// Kafka takes 0 too, and nobody could connect to set it anew.
 pub(super) const CONNECTIONS_RATE: Kind = Kind::Int { min: 1, max: i32::MAX };
 const PERIOD: Kind = Kind::Millis { min: 1, max: i64::MAX };
+/// Kafka's type of it is a whole number of 32 bits.
+const PERIOD_INT: Kind = Kind::Millis { min: 1, max: i32::MAX as i64 };
 
 const GROUP_TIME: Kind = Kind::Millis { min: 1, max: i32::MAX as i64 };
 const ASSIGNMENT_TIME: Kind = Kind::Millis { min: 0, max: i32::MAX as i64 };
@@ -52,6 +54,8 @@ pub struct NodeKey {
     pub kind: Kind,
     /// Meaning.
     pub doc: &'static str,
+    /// Whether it may be `auto`, whatever its type.
+    pub may_be_auto: bool,
     get: fn(&NodeConfig) -> String,
     set: fn(&mut NodeConfig, &str) -> Result<(), String>,
 }
@@ -92,6 +96,7 @@ macro_rules! node_config {
             name: $name,
             kind: $kind,
             doc: $doc,
+            may_be_auto: <$type as Value>::MAY_BE_AUTO,
             get: |config| Value::show(&config.$field),
             set: |config, value| {
                 config.$field = Value::read($kind, value)?;
@@ -180,7 +185,7 @@ node_config! {
         "A range's state is written again after so many bytes of its log (or 16 times its own size, if that is more).";
     "checkpoint.unfolded.bytes" checkpoint_unfolded_bytes: u64 = 512 * MIB as u64, SIZE,
         "Bytes of log above the last checkpoints of all ranges of the node, together: above it the states of those with most are written again.";
-    "producer.id.expiration.ms" producer_id_expiration_ms: i64 = DAY, PERIOD,
+    "producer.id.expiration.ms" producer_id_expiration_ms: i64 = DAY, PERIOD_INT,
         "An idempotent producer that is silent for so long is forgotten at the next checkpoint.";
     "fetch.sessions.max" fetch_sessions_max: u32 = 1000, Kind::Int { min: 0, max: 1_000_000 },
         "Fetch sessions of all consumers; 0: none.";
@@ -196,7 +201,7 @@ node_config! {
         "Connections of clients that are let in within a second, after a burst of as many; further ones wait.";
     "connections.idle.ms" connections_idle_ms: i64 = 10 * MINUTE, PERIOD,
         "A connection without a request for so long is closed; so is one with a part of a request of which, in such a time, less came than 512 bytes a second.";
-    "group.initial.rebalance.delay.ms" group_initial_rebalance_delay_ms: i64 = 500, Kind::Millis { min: 0, max: 10 * MINUTE },
+    "group.initial.rebalance.delay.ms" group_initial_rebalance_delay_ms: i64 = 500, ASSIGNMENT_TIME,
         "How long a new group waits for more members before it assigns partitions.";
     "group.min.session.timeout.ms" group_min_session_timeout_ms: i64 = 6 * SECOND, GROUP_TIME,
         "Shortest session timeout that a member of the classic protocol may ask for.";
@@ -238,9 +243,9 @@ node_config! {
         "Whether all may do everything to what no access rule is about.";
     "super.users" super_users: Principals = Principals::default(), Kind::Text,
         "Who may do everything whatever the access rules say: principals such as User:alice, separated by semicolons.";
-    "transaction.max.timeout.ms" transaction_max_timeout_ms: i64 = 15 * MINUTE, Kind::Millis { min: 1, max: i32::MAX as i64 },
+    "transaction.max.timeout.ms" transaction_max_timeout_ms: i64 = 15 * MINUTE, PERIOD_INT,
         "Longest time that a producer may give its transactions; one that takes longer than given is aborted.";
-    "transactional.id.expiration.ms" transactional_id_expiration_ms: i64 = 7 * DAY, PERIOD,
+    "transactional.id.expiration.ms" transactional_id_expiration_ms: i64 = 7 * DAY, PERIOD_INT,
         "A transactional id without an open transaction that is unused for so long is forgotten.";
 }
 
@@ -286,6 +291,13 @@ impl NodeConfig {
         self.reshard_ranges_min.or(self.ranges_initial).unwrap_or(1)
     }
 
+    /// `group.consumer.heartbeat.interval.ms` of a group without members.
+    pub fn group_consumer_heartbeat_interval_ms_of(&self) -> i64 {
+        let (min, max) =
+            (self.group_consumer_min_heartbeat_interval_ms, self.group_consumer_max_heartbeat_interval_ms);
+        self.group_consumer_heartbeat_interval_ms.unwrap_or_else(|| groups::heartbeat_ms(0, min, max))
+    }
+
     /// `disk.reserve.bytes` on a disk of this size.
     pub fn disk_reserve_bytes_of(&self, disk: u64) -> u64 {
         self.disk_reserve_bytes.unwrap_or((256 * MIB as u64).max(disk / 50))
@@ -304,6 +316,7 @@ fn unknown(name: &str) -> ConfigError {
 
 /// A value of a setting as text.
 trait Value: Sized {
+    const MAY_BE_AUTO: bool = false;
     fn read(kind: Kind, text: &str) -> Result<Self, String>;
     fn show(&self) -> String;
 }
@@ -410,6 +423,8 @@ impl Value for DriveExpr {
 
 /// `auto`: the node finds it out.
 impl<T: Value> Value for Option<T> {
+    const MAY_BE_AUTO: bool = true;
+
     fn read(kind: Kind, text: &str) -> Result<Option<T>, String> {
         if text.trim() == "auto" {
             return Ok(None);

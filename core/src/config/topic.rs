@@ -20,6 +20,8 @@ pub struct TopicKey {
     pub name: &'static str,
     /// Name of the node's setting that Kafka takes the default from, if there is one.
     pub synonym: Option<&'static str>,
+    /// Whether Kafka's default of that is null: it is shown without a value until somebody sets it.
+    pub synonym_is_null: bool,
     /// Type and bounds.
     pub kind: Kind,
     /// What it does.
@@ -146,7 +148,12 @@ const fn key(
     doc: &'static str,
 ) -> TopicKey {
     let synonym = if synonym.is_empty() { None } else { Some(synonym) };
-    TopicKey { name, synonym, kind, effect, doc, default }
+    TopicKey { name, synonym, synonym_is_null: false, kind, effect, doc, default }
+}
+
+/// A setting whose default Kafka takes from another of the node's settings where the first one is null.
+const fn null_beneath(key: TopicKey) -> TopicKey {
+    TopicKey { synonym_is_null: true, ..key }
 }
 
 const fn stored(why: &'static str) -> Effect {
@@ -186,8 +193,8 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
         "How long a deleted file stays."),
     key("flush.messages", "log.flush.interval.messages", Kind::Long { min: 1, max: i64::MAX }, LONG_MAX, ALWAYS_DURABLE,
         "Records after which the log is synced."),
-    key("flush.ms", "log.flush.interval.ms", millis(0), LONG_MAX, ALWAYS_DURABLE,
-        "Time after which the log is synced."),
+    null_beneath(key("flush.ms", "log.flush.interval.ms", millis(0), LONG_MAX, ALWAYS_DURABLE,
+        "Time after which the log is synced.")),
     key("follower.replication.throttled.replicas", "", Kind::List(&[]), Default::Fixed(""), NO_LEADER_COPIES,
         "Replicas whose copying is throttled at the follower."),
     key("index.interval.bytes", "log.index.interval.bytes", Kind::Int { min: 0, max: i32::MAX }, Default::Fixed("4096"), NO_INDEX_FILES,
@@ -255,11 +262,11 @@ pub static TOPIC_KEYS: &[TopicKey] = &[
         "A range's segment is closed and the next one opened at this size; it holds all partitions of the range."),
     key("segment.index.bytes", "log.index.size.max.bytes", Kind::Int { min: 4, max: i32::MAX }, Default::Fixed("10485760"), NO_INDEX_FILES,
         "Size of an index file."),
-    key("segment.jitter.ms", "log.roll.jitter.ms", millis(0), Default::Node(|n| n.segment_roll_jitter_ms.to_string()),
+    null_beneath(key("segment.jitter.ms", "log.roll.jitter.ms", millis(0), Default::Node(|n| n.segment_roll_jitter_ms.to_string()),
         stored("segments of ranges are opened at different times anyway"),
-        "Random time taken off segment.ms."),
-    key("segment.ms", "log.roll.ms", millis(1), Default::Node(|n| n.segment_roll_ms.to_string()), Effect::Used,
-        "A range's segment is closed and the next one opened at this age."),
+        "Random time taken off segment.ms.")),
+    null_beneath(key("segment.ms", "log.roll.ms", millis(1), Default::Node(|n| n.segment_roll_ms.to_string()), Effect::Used,
+        "A range's segment is closed and the next one opened at this age.")),
     key("unclean.leader.election.enable", "unclean.leader.election.enable", Kind::Bool, Default::Fixed("false"),
         stored("no copy that lacks acknowledged records ever leads"),
         "Whether a copy that lacks records may lead."),

@@ -140,7 +140,8 @@ pub(super) fn effective(key: &TopicKey, topic: &TopicView, nodes: Nodes<'_>) -> 
         return (key.kind.shown(value), SOURCE_TOPIC);
     }
     let beneath = broker::beneath_topics(key, nodes.config, nodes.dynamic);
-    let (source, value) = beneath.into_iter().next().unwrap_or((Source::Default, String::new()));
+    let default = || (Source::Default, key.default(&NodeConfig::default()));
+    let (source, value) = beneath.into_iter().next().unwrap_or_else(default);
     let value = if key.name == DRIVE { topic.drive.to_string() } else { key.kind.shown(&value) };
     (value, number(source))
 }
@@ -228,14 +229,14 @@ pub(super) fn logger_rows(levels: Option<&Levels>) -> Vec<DescribeConfigsResourc
 }
 
 fn broker_row(row: BrokerConfig, shown: Shown) -> DescribeConfigsResourceResult {
-    let (value, source) = (row.kind.shown(row.value()), number(row.source()));
+    let (value, source) = (row.value().map(|value| row.kind.shown(value)), number(row.source()));
     let shown_once = |value: String| row.kind.shown(&value);
     let synonyms =
         row.values.into_iter().map(|(source, value)| synonym(&row.name, shown_once(value), number(source)));
     let synonyms = if shown.synonyms { synonyms.collect() } else { Vec::new() };
     DescribeConfigsResourceResult::default()
         .with_name(StrBytes::from_string(row.name))
-        .with_value(Some(StrBytes::from_string(value)))
+        .with_value(value.map(StrBytes::from_string))
         .with_read_only(row.read_only)
         .with_config_source(source)
         .with_is_sensitive(false)
@@ -272,6 +273,8 @@ fn type_number(kind: Kind) -> i8 {
         Kind::Bool => BOOLEAN,
         Kind::Int { .. } => INT,
         Kind::Bytes { max, .. } if max <= i64::from(i32::MAX) => INT,
+        // Other bounds are the node's own: what is bounded so is a whole number of 32 bits in Kafka.
+        Kind::Millis { max, .. } if max == i64::from(i32::MAX) => INT,
         Kind::Long { .. } | Kind::Bytes { .. } | Kind::Millis { .. } => LONG,
         Kind::Double { .. } => DOUBLE,
         Kind::List(_) => LIST,

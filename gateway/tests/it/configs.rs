@@ -9,12 +9,14 @@ use kafka_protocol::messages as m;
 use kafka_protocol::messages::alter_configs_request as replace;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
 use kafka_protocol::messages::incremental_alter_configs_request as change;
 use kafka_protocol::protocol::StrBytes;
 use rangeway_core::api::batch::{BatchHead, CRC_FROM};
 use rangeway_core::api::crc32c;
 use rangeway_gateway::Settings;
 use rangeway_gateway::logs::Levels;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 const TOPIC: i8 = 2;
@@ -190,6 +192,83 @@ fn values_are_shown_as_they_were_understood() {
     });
 }
 
+/// All configs of a resource.
+async fn all(c: &mut Client, (kind, name): (i8, &str)) -> Vec<DescribeConfigsResourceResult> {
+    let resource = DescribeConfigsResource::default()
+        .with_resource_type(kind)
+        .with_resource_name(text(name))
+        .with_configuration_keys(None);
+    let request = m::DescribeConfigsRequest::default()
+        .with_resources(vec![resource])
+        .with_include_synonyms(true);
+    let result = c.call(4, request).await.results.remove(0);
+    assert_eq!(result.error_code, 0, "{:?}", result.error_message);
+    result.configs
+}
+
+/// Whether a client can read a value as what its type says.
+fn is_of_type(value: &str, config_type: i8) -> bool {
+    match config_type {
+        1 => value.parse::<bool>().is_ok(),
+        2 | 7 => true,
+        3 => value.parse::<i32>().is_ok(),
+        5 => value.parse::<i64>().is_ok(),
+        6 => value.parse::<f64>().is_ok(),
+        _ => false,
+    }
+}
+
+#[test]
+fn every_value_is_of_its_type_as_in_kafka() {
+    run(async {
+        let mut c = Client::new().await;
+        let t = c.topic(1, &[]).await;
+        let mut types = HashMap::new();
+        for resource in [(BROKER, "7"), (TOPIC, t.name.as_str()), (32, "any-group")] {
+            let rows = all(&mut c, resource).await;
+            assert!(rows.len() >= 3);
+            for row in rows {
+                let shown = row.synonyms.iter().map(|synonym| &synonym.value).chain([&row.value]);
+                for value in shown.flatten() {
+                    assert!(is_of_type(value, row.config_type), "{}: {value} {}", row.name, row.config_type);
+                }
+                types.insert(row.name.to_string(), row.config_type);
+            }
+        }
+        let times = ["max.timeout.ms", "expiration.ms"];
+        let is_int = |name: &str| name.starts_with("group.") || times.iter().any(|end| name.ends_with(end));
+        for (name, config_type) in types.iter().filter(|(name, _)| name.ends_with(".ms") && is_int(name)) {
+            assert_eq!(*config_type, 3, "{name}");
+        }
+        for name in ["log.cleaner.backoff.ms", "log.retention.check.interval.ms", "log.roll.ms", "retention.ms"]
+        {
+            assert_eq!(types[name], 5, "{name}");
+        }
+        assert_eq!(types["rangeway.disk.reserve.bytes"], 2, "it may be auto");
+    });
+}
+
+#[test]
+fn what_kafka_leaves_to_another_setting_has_no_value_and_is_no_synonym() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let t = c.topic(1, &[]).await;
+        for (name, of_topic, value) in [
+            ("log.flush.interval.ms", "flush.ms", "9223372036854775807"),
+            ("log.roll.jitter.ms", "segment.jitter.ms", "0"),
+            ("log.roll.ms", "segment.ms", "604800000"),
+        ] {
+            let row = config(&mut c, 4, (BROKER, "7"), name).await;
+            assert_eq!((row.value, row.config_source, row.synonyms.len()), (None, 5, 0), "{name}");
+            assert_eq!(shown(&mut c, (TOPIC, &t.name), of_topic).await, (value.to_owned(), 5, vec![]));
+            assert_eq!(alter(&mut c, (BROKER, ""), name, SET, Some("3600000")).await.0, 0);
+            for (resource, name) in [((BROKER, "7"), name), ((TOPIC, t.name.as_str()), of_topic)] {
+                assert_eq!(shown(&mut c, resource, name).await, ("3600000".to_owned(), 3, vec![3]), "{name}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_check_tells_the_configs_that_a_topic_would_have() {
     run(async {
@@ -272,6 +351,9 @@ fn what_is_read_at_the_start_only_is_not_changed() {
         assert_eq!(alter(&mut c, all, "log.cleanup.policy", SET, Some("no")).await.0, 42);
         assert_eq!(alter(&mut c, (BROKER, "8"), "log.retention.ms", SET, Some("1")).await.0, 42);
         assert_eq!(alter(&mut c, (16, "x"), "metrics", SET, Some("1")).await.0, 42);
+        for (topic, code) in [("", 42), ("no/name", 17), ("no-such-topic", 3)] {
+            assert_eq!(alter(&mut c, (TOPIC, topic), "retention.ms", SET, Some("1")).await.0, code, "{topic}");
+        }
         for (key, read_only) in
             [("num.partitions", true), ("log.retention.ms", false), ("max.connections", false)]
         {

@@ -4,13 +4,8 @@ use super::super::ask::GroupError;
 use super::super::coordinator::{Coordinator, Turn};
 use super::super::record::Record;
 use super::super::settings::{Settings, Time};
+use rangeway_core::config::groups;
 use std::collections::BTreeMap;
-
-/// `consumer.heartbeat.interval.ms` where nobody says otherwise: so much for each member, at least
-/// [`HEARTBEAT_MS_MIN`]. A coordinator has the same load whatever the size of a group.
-const HEARTBEAT_MS_PER_MEMBER: i32 = 5;
-const HEARTBEAT_MS_MIN: i32 = 500;
-const HEARTBEAT_MS_MAX: i32 = 15_000;
 
 /// One config of a group: a number of ms.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +26,15 @@ pub(crate) struct ConfigKey {
 impl ConfigKey {
     /// The value where none is set, in a group without members.
     pub(crate) fn default(&self, settings: &Settings) -> i32 {
-        (self.time)(settings).default.unwrap_or(HEARTBEAT_MS_MIN)
+        let time = (self.time)(settings);
+        time.default.unwrap_or_else(|| heartbeat_ms(0, time))
     }
+}
+
+/// Within the bounds of `time`, which are whole numbers of 32 bits.
+fn heartbeat_ms(members: usize, time: Time) -> i32 {
+    let ms = groups::heartbeat_ms(members, i64::from(time.min), i64::from(time.max));
+    i32::try_from(ms).unwrap_or(i32::MAX)
 }
 
 /// All configs of groups.
@@ -192,9 +194,7 @@ impl Coordinator {
     pub(super) fn consumer_heartbeat_ms(&self, group: &str) -> i32 {
         let of_size = || {
             let members = self.consumers.groups.get(group).map_or(0, |image| image.members.len());
-            let of_size = i32::try_from(members).unwrap_or(i32::MAX).saturating_mul(HEARTBEAT_MS_PER_MEMBER);
-            let Time { min, max, .. } = self.settings.consumer_heartbeat_ms;
-            of_size.clamp(HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX).max(min).min(max)
+            heartbeat_ms(members, self.settings.consumer_heartbeat_ms)
         };
         self.config(group, HEARTBEAT).unwrap_or_else(of_size)
     }
