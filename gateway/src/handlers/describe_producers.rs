@@ -1,4 +1,7 @@
 //! DescribeProducers (61), version 0 (KIP-664): who writes to a partition, for tools that look for hanging transactions.
+//!
+//! The time of a producer is the node's, when it took the producer's last batch or marker: that is what is kept of it, and
+//! what its expiry is judged by. Kafka's is the largest timestamp of the last batch.
 
 use super::words::{TOPIC_DENIED, UNKNOWN_TOPIC, client_topic};
 use super::{Context, Operation, Resource};
