@@ -265,7 +265,8 @@ mod tests {
     #[test]
     fn every_value_is_one_of_its_type() {
         let mut set = NodeConfig::default();
-        for (name, value) in [("group.consumer.heartbeat.interval.ms", "1s"), ("disk.reserve.bytes", "1GiB")] {
+        for (name, value) in [("group.consumer.heartbeat.interval.ms", "1s"), ("disk.reserve.bytes", "1GiB")]
+        {
             set.set(name, value).unwrap();
         }
         let none = DynamicConfigs::default();

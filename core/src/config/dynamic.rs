@@ -17,12 +17,16 @@ pub const CONNECTIONS_OVERRIDES: &str = "max.connections.per.ip.overrides";
 /// Name of the most connections that are let in within a second.
 pub const CONNECTIONS_RATE: &str = "max.connection.creation.rate";
 
-/// Settings of connections, with type and bounds.
-const OF_CONNECTIONS: &[(&str, Kind)] = &[
+/// Name of how long a silent idempotent producer is remembered.
+pub const PRODUCER_EXPIRATION: &str = "producer.id.expiration.ms";
+
+/// Settings that are the default of no topic's, with type and bounds.
+const OWN: &[(&str, Kind)] = &[
     (CONNECTIONS_RATE, node::CONNECTIONS_RATE),
     (CONNECTIONS_MAX, node::CONNECTIONS),
     (CONNECTIONS_PER_IP, node::CONNECTIONS_PER_IP),
     (CONNECTIONS_OVERRIDES, Kind::Addresses),
+    (PRODUCER_EXPIRATION, node::PERIOD_INT),
 ];
 
 const THROTTLE: Kind = Kind::Long { min: 0, max: i64::MAX };
@@ -46,8 +50,8 @@ pub const THROTTLES: &[(&str, &str)] = &[
 /// Type and bounds of a setting that is not the default of a topic's.
 fn own(name: &str) -> Option<Kind> {
     let throttle = THROTTLES.iter().any(|(throttle, _)| *throttle == name);
-    let of_connections = OF_CONNECTIONS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-    of_connections.or(throttle.then_some(THROTTLE))
+    let own = OWN.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+    own.or(throttle.then_some(THROTTLE))
 }
 
 /// For which nodes a value was set.
@@ -81,6 +85,11 @@ impl DynamicConfigs {
     /// Most connections at once, where it was set.
     pub fn connections_max(&self) -> Option<usize> {
         self.get(CONNECTIONS_MAX).and_then(|(value, _)| value.trim().parse().ok())
+    }
+
+    /// How long a silent idempotent producer is remembered, ms, where it was set.
+    pub fn producer_id_expiration_ms(&self) -> Option<i64> {
+        self.get(PRODUCER_EXPIRATION).and_then(|(value, _)| value.trim().parse().ok())
     }
 
     /// A topic's settings with these beneath: its own win.
@@ -131,7 +140,7 @@ pub fn check(name: &str, value: &str) -> Result<(), ConfigError> {
         (None, Some(why)) => Err(ConfigError::NotSupported { name: name.to_owned(), why }),
         (None, None) => {
             let throttles = THROTTLES.iter().map(|(name, _)| *name);
-            let own = throttles.chain(OF_CONNECTIONS.iter().map(|(name, _)| *name));
+            let own = throttles.chain(OWN.iter().map(|(name, _)| *name));
             let nearest =
                 nearest(name, TOPIC_KEYS.iter().filter_map(|key| key.synonym).chain(own)).map(str::to_owned);
             Err(ConfigError::Unknown { what: "dynamic broker", name: name.to_owned(), nearest })
@@ -178,6 +187,8 @@ mod tests {
     fn only_what_is_looked_at_while_a_node_runs_can_be_changed() {
         check("log.retention.ms", "-1").unwrap();
         check("max.connections", "5").unwrap();
+        check("producer.id.expiration.ms", "2147483647").unwrap();
+        assert!(check("producer.id.expiration.ms", "0").is_err());
         let error = |name, value| check(name, value).unwrap_err().to_string();
         assert_eq!(
             error("log.retention.ms", "x"),

@@ -31,7 +31,7 @@ pub(super) const CONNECTIONS_PER_IP: Kind = Kind::Int { min: 0, max: i32::MAX };
 pub(super) const CONNECTIONS_RATE: Kind = Kind::Int { min: 1, max: i32::MAX };
 const PERIOD: Kind = Kind::Millis { min: 1, max: i64::MAX };
 /// Kafka's type of it is a whole number of 32 bits.
-const PERIOD_INT: Kind = Kind::Millis { min: 1, max: i32::MAX as i64 };
+pub(super) const PERIOD_INT: Kind = Kind::Millis { min: 1, max: i32::MAX as i64 };
 
 const GROUP_TIME: Kind = Kind::Millis { min: 1, max: i32::MAX as i64 };
 const ASSIGNMENT_TIME: Kind = Kind::Millis { min: 0, max: i32::MAX as i64 };

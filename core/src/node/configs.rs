@@ -114,6 +114,10 @@ impl Inner {
         propose_one(&*self.control, command).await.map_err(control_error)?;
         self.dynamic.store(Arc::new(dynamic));
         configs.into_iter().for_each(|(runtime, config)| runtime.set_config(config));
+        let expiration = self.limits().producer_expiration_ms;
+        for topic in topics.values() {
+            topic.ranges().iter().for_each(|range| range.set_producer_expiration(expiration));
+        }
         self.refresh_catalog();
         Ok(())
     }

@@ -466,10 +466,11 @@ impl Inner {
     /// What primaries need of the node's settings.
     pub(super) fn limits(&self) -> Limits {
         let config = &self.options.config;
+        let expiration = self.dynamic.load().producer_id_expiration_ms();
         Limits {
             window: Window { entries: config.window_entries, bytes: config.window_bytes },
             checkpoint_piece_bytes: CHECKPOINT_PIECE_BYTES,
-            producer_expiration_ms: config.producer_id_expiration_ms,
+            producer_expiration_ms: expiration.unwrap_or(config.producer_id_expiration_ms),
             producers_max: PRODUCERS_MAX,
         }
     }

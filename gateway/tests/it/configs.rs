@@ -4,6 +4,7 @@ use crate::proofs::configs::config;
 use crate::support::{
     Batch, Broker, Client, Topic, batches, fetch_request, now_ms, only, produce_request, run, start,
 };
+use crate::transactions::producers;
 use bytes::Bytes;
 use kafka_protocol::messages as m;
 use kafka_protocol::messages::alter_configs_request as replace;
@@ -18,6 +19,7 @@ use rangeway_gateway::Settings;
 use rangeway_gateway::logs::Levels;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
@@ -198,9 +200,8 @@ async fn all(c: &mut Client, (kind, name): (i8, &str)) -> Vec<DescribeConfigsRes
         .with_resource_type(kind)
         .with_resource_name(text(name))
         .with_configuration_keys(None);
-    let request = m::DescribeConfigsRequest::default()
-        .with_resources(vec![resource])
-        .with_include_synonyms(true);
+    let request =
+        m::DescribeConfigsRequest::default().with_resources(vec![resource]).with_include_synonyms(true);
     let result = c.call(4, request).await.results.remove(0);
     assert_eq!(result.error_code, 0, "{:?}", result.error_message);
     result.configs
@@ -240,7 +241,8 @@ fn every_value_is_of_its_type_as_in_kafka() {
         for (name, config_type) in types.iter().filter(|(name, _)| name.ends_with(".ms") && is_int(name)) {
             assert_eq!(*config_type, 3, "{name}");
         }
-        for name in ["log.cleaner.backoff.ms", "log.retention.check.interval.ms", "log.roll.ms", "retention.ms"]
+        for name in
+            ["log.cleaner.backoff.ms", "log.retention.check.interval.ms", "log.roll.ms", "retention.ms"]
         {
             assert_eq!(types[name], 5, "{name}");
         }
@@ -352,7 +354,11 @@ fn what_is_read_at_the_start_only_is_not_changed() {
         assert_eq!(alter(&mut c, (BROKER, "8"), "log.retention.ms", SET, Some("1")).await.0, 42);
         assert_eq!(alter(&mut c, (16, "x"), "metrics", SET, Some("1")).await.0, 42);
         for (topic, code) in [("", 42), ("no/name", 17), ("no-such-topic", 3)] {
-            assert_eq!(alter(&mut c, (TOPIC, topic), "retention.ms", SET, Some("1")).await.0, code, "{topic}");
+            assert_eq!(
+                alter(&mut c, (TOPIC, topic), "retention.ms", SET, Some("1")).await.0,
+                code,
+                "{topic}"
+            );
         }
         for (key, read_only) in
             [("num.partitions", true), ("log.retention.ms", false), ("max.connections", false)]
@@ -414,6 +420,35 @@ fn fewer_connections_may_be_allowed_while_the_node_runs() {
     });
 }
 
+#[test]
+fn how_long_a_silent_producer_is_remembered_is_changed_while_the_node_runs() {
+    run(async {
+        let (_broker, mut c) = own_broker().await;
+        let t = c.topic(1, &[("segment.bytes", "65536")]).await;
+        assert_eq!(c.produce(&t, Batch::of(1).by(9, 0, 0).bytes()).await.error_code, 0);
+        // Enough for a new segment, which begins with a checkpoint.
+        let roll = async |c: &mut Client| {
+            for _ in 0..4 {
+                assert_eq!(c.produce(&t, Batch::of(1).value(40_000).bytes()).await.error_code, 0);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        roll(&mut c).await;
+        assert_eq!(producers(&mut c, &t).await.len(), 1);
+        const NAME: &str = "producer.id.expiration.ms";
+        assert_eq!(alter(&mut c, (BROKER, ""), NAME, SET, Some("0")).await.0, 42);
+        assert_eq!(alter(&mut c, (BROKER, ""), NAME, SET, Some("1")).await.0, 0);
+        assert_eq!(shown(&mut c, (BROKER, "7"), NAME).await, ("1".to_owned(), 3, vec![3, 5]));
+        for _ in 0..100 {
+            roll(&mut c).await;
+            if producers(&mut c, &t).await.is_empty() {
+                return;
+            }
+        }
+        panic!("it is remembered");
+    });
+}
+
 async fn answers(client: &mut Client) -> bool {
     client.call(0, m::ApiVersionsRequest::default()).await.error_code == 0
 }
@@ -444,7 +479,7 @@ fn an_address_has_so_many_connections_and_others_have_theirs() {
         assert_eq!(refused, 2);
         // One that ends makes room.
         drop(second);
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let until = std::time::Instant::now() + Duration::from_secs(20);
         loop {
             let mut again = Client::from("127.0.0.1", &broker).await;
             again.send(0, m::ApiVersionsRequest::default()).await;
@@ -474,7 +509,7 @@ fn connections_that_come_too_fast_wait_and_are_not_refused() {
             assert!(answers(&mut Client::to(&broker).await).await);
         }
         // Five at once, then a quarter of a second for each.
-        assert!(begun.elapsed() >= std::time::Duration::from_millis(700), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
         assert_eq!(alter(&mut c, all, "max.connection.creation.rate", SET, Some("0")).await.0, 42);
     });
 }

@@ -282,7 +282,7 @@ impl RangePrimary {
     }
 
     pub(super) fn expire(&self, head: &mut Head, now_ms: i64) {
-        let before = now_ms.saturating_sub(self.limits.producer_expiration_ms);
+        let before = now_ms.saturating_sub(self.producer_expiration_ms.load(Ordering::Relaxed));
         head.state.expire(before, self.limits.producers_max);
         // What readers see: they may still read below a log start that is not complete.
         head.state.trim_aborted(self.span.iter().zip(head.visible.log_start.iter().copied()));

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::sync::Notify;
 
 type Acks = SmallVec<[AckSlot; 1]>;
@@ -27,6 +27,7 @@ impl RangePrimary {
             id: self.id,
             span: self.span,
             limits: self.limits,
+            producer_expiration_ms: AtomicI64::new(self.producer_expiration_ms.load(Ordering::Relaxed)),
             known: self.known.clone(),
             stamping: ArcSwap::new(self.stamping.load_full()),
             head: Mutex::new(self.head.lock().fork(forks)),

@@ -44,7 +44,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use tokio::sync::Notify;
 
 /// One batch to sequence.
@@ -117,6 +117,8 @@ pub struct RangePrimary {
     /// Its partitions.
     pub span: Span,
     limits: Limits,
+    /// That of `limits`, until it is changed.
+    producer_expiration_ms: AtomicI64,
     stamping: ArcSwap<Stamping>,
     head: Mutex<Head>,
     /// Its own and its ancestors', oldest first.
@@ -281,6 +283,7 @@ impl RangePrimary {
             id,
             span,
             limits,
+            producer_expiration_ms: AtomicI64::new(limits.producer_expiration_ms),
             stamping: ArcSwap::from_pointee(stamping),
             head: Mutex::new(head),
             segments: ArcSwap::from_pointee(segments),

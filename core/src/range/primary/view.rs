@@ -6,6 +6,7 @@ use crate::range::segment::{Segment, Start};
 use crate::range::state::RangeState;
 use crate::types::{Address, LogletId, Offset, Partition};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::Notify;
 
 /// What a reader needs to know of a partition, taken under one lock.
@@ -121,6 +122,11 @@ impl RangePrimary {
     /// Changes what is stamped from the next batch on.
     pub fn set_stamping(&self, stamping: Stamping) {
         self.stamping.store(Arc::new(stamping));
+    }
+
+    /// From here on producers silent for so long are forgotten at a checkpoint.
+    pub fn set_producer_expiration(&self, ms: i64) {
+        self.producer_expiration_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Wakes `who` at the next change.
