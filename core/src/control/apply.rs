@@ -28,6 +28,8 @@ pub enum Delta {
     NodeConfigs(Option<NodeId>),
     /// A rule of who may do what.
     Acl(Acl),
+    /// The last starts on a node's disks.
+    DiskStarts(NodeId),
 }
 
 impl State {
@@ -43,7 +45,7 @@ impl State {
             Command::Extend(extend) => self.extend(extend),
             Command::DropSegments(drop) => self.drop_segments(drop),
             Command::AckTombstones { node, loglets } => Ok(self.ack_tombstones(*node, loglets)),
-            Command::StartNode { node, disks, now } => self.start_node(*node, disks, *now),
+            Command::StartNode { node, disks, begun, now } => self.start_node(*node, disks, begun, *now),
             Command::AllocateProducerIds { count } => self.allocate_producer_ids(*count),
             Command::Restart(restart) => self.restart(restart),
             Command::BeginReshard(begin) => self.begin_reshard(begin),
@@ -361,13 +363,24 @@ impl State {
         &mut self,
         id: NodeId,
         disks: &[crate::types::DiskId],
+        begun: &DiskStarts,
         now: i64,
     ) -> Result<(Reply, Vec<Delta>), Refusal> {
         let before = self.nodes.get(&id).map_or(0, |node| node.generation.0);
         let generation = Generation(before.checked_add(1).ok_or_else(|| exhausted("generations"))?);
         let node = Node { id, generation, disks: disks.to_vec(), started_at: now };
         Arc::make_mut(&mut self.nodes).insert(id, node);
-        Ok((Reply::Started { generation }, vec![Delta::Node(id)]))
+        let mut deltas = vec![Delta::Node(id)];
+        let before = self.disk_starts.get(&id).cloned().unwrap_or_default();
+        // Of those that are away the last start stands; of those that the node has forgotten nothing is stored.
+        let mut starts = before.clone();
+        starts.retain(|disk, _| disks.contains(disk));
+        starts.extend(begun);
+        if starts != before {
+            Arc::make_mut(&mut self.disk_starts).insert(id, starts);
+            deltas.push(Delta::DiskStarts(id));
+        }
+        Ok((Reply::Started { generation }, deltas))
     }
 
     fn allocate_producer_ids(&mut self, count: u32) -> Result<(Reply, Vec<Delta>), Refusal> {

@@ -4,7 +4,7 @@ use super::command::*;
 use super::rows::{self, Loader};
 use super::state::*;
 use crate::drive::spec::DriveSpec;
-use crate::types::{Address, Generation, LogletId, NodeId, Primary, RangeId, TopicId};
+use crate::types::{Address, DiskId, Generation, LogletId, NodeId, Primary, RangeId, TopicId};
 use crate::virtual_log::chain::SealMode;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,10 @@ pub(super) fn refused(state: &mut State, command: Command) -> Refusal {
 /// One topic of 4 partitions in 2 ranges, and node 1 in generation 1.
 fn small() -> (State, TopicId) {
     let mut state = State::default();
-    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 0 });
+    applied(
+        &mut state,
+        Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 0 },
+    );
     let mut topic = create(1, "orders", 4, 2);
     topic.segments = vec![segment(primary(1, 1)), segment(primary(1, 1))];
     let reply = applied(&mut state, Command::CreateTopic(topic));
@@ -126,7 +129,10 @@ fn a_roll_keeps_the_epoch_and_a_new_generation_raises_it() {
     assert_eq!(reply, Reply::Extended(Extended { loglet: LogletId(2), base: 5, version: 1 }));
     assert_eq!(state.range(topic, RangeId(0)).and_then(|r| r.epoch_of(0)), Some(0));
 
-    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+    applied(
+        &mut state,
+        Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 3 },
+    );
     let restarted = fitting(&state, topic, RangeId(0), 7, primary(1, 2));
     applied(&mut state, Command::Extend(restarted));
     let range = state.range(topic, RangeId(0)).expect("range");
@@ -139,7 +145,10 @@ fn a_roll_keeps_the_epoch_and_a_new_generation_raises_it() {
 fn an_empty_segment_leaves_the_chain_and_its_epoch_stays() {
     let (mut state, topic) = small();
     for generation in 2..=4 {
-        applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+        applied(
+            &mut state,
+            Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 3 },
+        );
         let crash = fitting(&state, topic, RangeId(1), 0, primary(1, generation));
         applied(&mut state, Command::Extend(crash));
     }
@@ -165,7 +174,10 @@ fn an_extend_that_decided_on_an_older_version_is_refused() {
 #[test]
 fn a_segment_of_a_dead_generation_is_not_opened() {
     let (mut state, topic) = small();
-    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+    applied(
+        &mut state,
+        Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 3 },
+    );
     let zombie = fitting(&state, topic, RangeId(0), 5, primary(1, 1));
     let refusal = refused(&mut state, Command::Extend(zombie));
     let (named, present) = (Generation(1), Some(Generation(2)));
@@ -194,7 +206,10 @@ fn a_restart_seals_and_extends_all_ranges_or_none() {
     };
     let early = restart(&state, &[(0, 4)]);
     assert!(matches!(refused(&mut state, early), Refusal::DeadPrimary { .. }));
-    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+    applied(
+        &mut state,
+        Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 3 },
+    );
 
     let twice = restart(&state, &[(0, 4), (0, 4)]);
     assert!(matches!(refused(&mut state, twice), Refusal::Stale { .. }));
@@ -305,7 +320,10 @@ fn a_closed_range_goes_after_its_parents_and_an_empty_one_without_segments() {
 #[test]
 fn a_topic_created_again_starts_above_its_old_epochs() {
     let (mut state, topic) = small();
-    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 3 });
+    applied(
+        &mut state,
+        Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 3 },
+    );
     let failover = fitting(&state, topic, RangeId(0), 5, primary(1, 2));
     applied(&mut state, Command::Extend(failover));
     applied(&mut state, Command::DeleteTopic { topic, now: 4 });
@@ -499,7 +517,9 @@ fn command(state: &State, step: &Step, n: u128) -> Option<Command> {
             let loglets = state.tombstones.keys().copied().collect();
             Command::AckTombstones { node: NodeId(*node), loglets }
         }
-        Step::Start { node } => Command::StartNode { node: NodeId(*node), disks: Vec::new(), now: 1 },
+        Step::Start { node } => {
+            Command::StartNode { node: NodeId(*node), disks: Vec::new(), begun: Default::default(), now: 1 }
+        }
         Step::Restart { node, tail } => {
             let primary = primary(*node, generation(*node));
             let all = state.topics.values().flat_map(|t| t.ranges.values().map(|r| (t.id, r)));
@@ -692,7 +712,7 @@ fn command_numbers_stay() {
         }),
         Command::DropSegments(DropSegments { topic, range: id, version: 0, loglets: vec![], now }),
         Command::AckTombstones { node: NodeId(1), loglets: vec![] },
-        Command::StartNode { node: NodeId(1), disks: vec![], now },
+        Command::StartNode { node: NodeId(1), disks: vec![], begun: Default::default(), now },
         Command::AllocateProducerIds { count: 1 },
         Command::Restart(Restart { primary: primary(1, 1), ranges: vec![], now }),
         Command::BeginReshard(BeginReshard {
@@ -750,6 +770,21 @@ fn rows_of_version_1_stay_as_they_are() {
     );
     applied(&mut state, Command::AlterAcls(AlterAcls { add: vec![acl("t", 3)], remove: vec![] }));
     assert_eq!(row_of(&state, super::Delta::Acl(acl("t", 3))), ACL_V1);
+    let (disk, other) = (DiskId(Uuid::from_u128(7)), DiskId(Uuid::from_u128(8)));
+    let begun = |generation| [(disk, Generation(generation)), (other, Generation(300))].into();
+    let start = |disks: &[DiskId], begun| Command::StartNode {
+        node: NodeId(1),
+        disks: disks.to_vec(),
+        begun,
+        now: 3,
+    };
+    applied(&mut state, start(&[disk, other], begun(1)));
+    applied(&mut state, start(&[disk], [(disk, Generation(2))].into()));
+    assert_eq!(state.disk_starts[&NodeId(1)], [(disk, Generation(2))].into(), "the other one is forgotten");
+    applied(&mut state, start(&[disk, other], begun(3)));
+    applied(&mut state, start(&[disk, other], Default::default()));
+    assert_eq!(state.disk_starts[&NodeId(1)], begun(3), "both were away");
+    assert_eq!(row_of(&state, super::Delta::DiskStarts(NodeId(1))), DISK_STARTS_V1);
 }
 
 fn acl(name: &str, permission: i8) -> Acl {
@@ -841,6 +876,8 @@ fn settings_of_nodes_are_kept_by_node_and_gone_when_empty() {
 }
 
 const NODE_CONFIGS_V1: &str = "0143ea60c402016101310162023232";
+const DISK_STARTS_V1: &str =
+    "01d8724f22021000000000000000000000000000000007031000000000000000000000000000000008ac02";
 const ACL_V1: &str = "015193aa790203017406557365723a2a012a0403";
 const COUNTERS_V1: &str = "019589eb4b030300";
 const TOPIC_V1: &str = "01e9e6ca1c1000000000000000000000000000000001066f726465727308000002000200020000";

@@ -3,7 +3,7 @@
 //! Time and ids come inside a command, so that applying it is deterministic. Commands are numbered by their place in
 //! [`Command`]; a number is never reused: the enum only grows at its end.
 
-use super::state::{OperationId, OperationKind, OperationState};
+use super::state::{DiskStarts, OperationId, OperationKind, OperationState};
 use crate::drive::spec::{DriveExpr, DriveSpec};
 use crate::types::{Address, DiskId, Generation, LogletId, NodeId, Partition, Primary, RangeId, TopicId};
 use crate::virtual_log::chain::SealMode;
@@ -61,6 +61,8 @@ pub enum Command {
         node: NodeId,
         /// Its disks.
         disks: Vec<DiskId>,
+        /// Of those that it starts on, their generations, durable there.
+        begun: DiskStarts,
         /// Broker ms.
         now: i64,
     },

@@ -172,17 +172,17 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Checks a store's file as opening it does, on a copy in memory: the file is not changed.
+/// Checks a store's file as opening it does, on a copy in memory, and answers the state in it: the file is not changed.
 ///
 /// Errors: `Newer`, `Damaged`, `Io`.
-pub fn verify(path: &Path) -> Result<(), ControlError> {
+pub fn verify(path: &Path) -> Result<State, ControlError> {
     let bytes = fs::read(path).map_err(|e| io_error(path, &e))?;
     let copy = InMemoryBackend::new();
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let copied = copy.set_len(length).and_then(|()| StorageBackend::write(&copy, 0, &bytes));
     copied.map_err(|e| damaged(path, format!("it cannot be copied: {e}")))?;
     let open = || builder().create_with_backend(copy).map_err(|e| database_error(path, e));
-    read_whole(path, open).map(|_| ())
+    read_whole(path, open).map(|(_, state)| state)
 }
 
 /// The embedded store may panic on a damaged file: that is damage too.

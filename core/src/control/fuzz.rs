@@ -17,7 +17,7 @@ pub fn rows(data: &[u8]) {
     while let Some((&[kind, len], after)) = rest.split_first_chunk() {
         let (value, after) = after.split_at(usize::from(len).min(after.len()));
         let row = mended(value);
-        let key = match kind % 10 {
+        let key = match kind % 11 {
             0 => COUNTERS.to_vec(),
             1 => {
                 topic = decode::<Topic>(&row).map_or(topic, |t| t.id);
@@ -30,6 +30,7 @@ pub fn rows(data: &[u8]) {
             6 => decode::<Operation>(&row).map_or(vec![b'o'], |o| key(&Delta::Operation(o.id))),
             7 => key(&Delta::NodeConfigs(Some(NodeId(i32::from(len))))),
             8 => decode::<Acl>(&row).map_or(vec![b'a'], |acl| key(&Delta::Acl(acl))),
+            9 => key(&Delta::DiskStarts(NodeId(i32::from(len)))),
             _ => value.to_vec(),
         };
         // What is wrong with one row is said, and the next one is read.
@@ -67,7 +68,9 @@ mod tests {
     #[test]
     fn mended_rows_are_read() {
         let mut state = State::default();
-        state.apply(&Command::StartNode { node: NodeId(1), disks: vec![], now: 5 }).expect("a node starts");
+        state
+            .apply(&Command::StartNode { node: NodeId(1), disks: vec![], begun: Default::default(), now: 5 })
+            .expect("a node starts");
         let row = value(&state, &Delta::Node(NodeId(1))).expect("encoded").expect("there");
         assert_eq!(mended(&row[5..]), row);
         decode::<Node>(&row).expect("read");

@@ -32,7 +32,7 @@ fn create(n: u128) -> Command {
 }
 
 fn start(node: i32) -> Command {
-    Command::StartNode { node: NodeId(node), disks: Vec::new(), now: 1 }
+    Command::StartNode { node: NodeId(node), disks: Vec::new(), begun: Default::default(), now: 1 }
 }
 
 #[tokio::test]

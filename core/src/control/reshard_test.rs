@@ -19,7 +19,10 @@ fn segment(generation: u64) -> NewSegment {
 /// A topic of 8 partitions in so many ranges.
 fn topic(ranges: u32) -> State {
     let mut state = State::default();
-    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 0 });
+    applied(
+        &mut state,
+        Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 0 },
+    );
     let create = CreateTopic {
         id: TOPIC,
         name: "orders".to_owned(),
@@ -114,7 +117,10 @@ fn epochs_grow_where_another_incarnation_leads_a_child_and_only_there() {
 #[test]
 fn a_merge_unites_neighbours_and_their_epochs() {
     let mut state = topic(2);
-    applied(&mut state, Command::StartNode { node: NodeId(1), disks: Vec::new(), now: 2 });
+    applied(
+        &mut state,
+        Command::StartNode { node: NodeId(1), disks: Vec::new(), begun: Default::default(), now: 2 },
+    );
     // Range 0 rolled to the new generation: one epoch more than range 1, whose segment is the old one's.
     let open = range(&state, 0).open().map(|open| open.loglet).expect("open");
     let ended = Some(Ended::at(open, Address(4)));

@@ -80,6 +80,10 @@ pub(super) fn key(delta: &Delta) -> Vec<u8> {
             key.push(b'a');
             key.extend_from_slice(&acl_id(acl));
         }
+        Delta::DiskStarts(node) => {
+            key.push(b's');
+            key.extend_from_slice(&node.0.to_be_bytes());
+        }
     }
     key
 }
@@ -109,6 +113,7 @@ pub(super) fn value(state: &State, delta: &Delta) -> Result<Option<Vec<u8>>, Str
         Delta::Operation(id) => row(state.operations.get(id)),
         Delta::NodeConfigs(node) => row(state.node_configs.get(node)),
         Delta::Acl(acl) => row(state.acls.get(acl)),
+        Delta::DiskStarts(node) => row(state.disk_starts.get(node)),
     }
 }
 
@@ -170,6 +175,10 @@ impl Loader {
                 let acl: Acl = decode(value)?;
                 check_key(acl_id(&acl) == id)?;
                 Arc::make_mut(&mut state.acls).insert(acl);
+            }
+            b's' => {
+                let node = NodeId(i32::from_be_bytes(fixed(id)?));
+                Arc::make_mut(&mut state.disk_starts).insert(node, decode(value)?);
             }
             _ => return Err("unknown kind".to_owned()),
         }

@@ -28,6 +28,8 @@ pub struct State {
     pub tombstones: Arc<BTreeMap<LogletId, Tombstone>>,
     /// Nodes that ever started.
     pub nodes: Arc<BTreeMap<NodeId, Node>>,
+    /// By node, of each of its disks: in which generation of that disk the node last started on it.
+    pub disk_starts: Arc<BTreeMap<NodeId, DiskStarts>>,
     /// Operations under way or done.
     pub operations: Arc<BTreeMap<OperationId, Operation>>,
     /// Settings that were changed while nodes ran, by Kafka's names: of one node, or (`None`) of all. Nothing is empty.
@@ -154,6 +156,9 @@ pub struct Node {
     /// When it started, broker ms.
     pub started_at: i64,
 }
+
+/// Generations of disks, as their superblocks had them at the last start on each: one that has a lower one is an older copy.
+pub type DiskStarts = BTreeMap<DiskId, Generation>;
 
 /// Identity of an operation.
 pub type OperationId = Uuid;

@@ -3,10 +3,10 @@
 
 use super::start::{CONTROL_FILE, blocking};
 use super::storage::AbsentDisk;
-use super::{NodeOptions, StartError};
-use crate::control::Store;
+use super::{NodeOptions, StartError, disk_copies};
 use crate::control::local::LocalStore;
-use crate::control::state::State;
+use crate::control::state::{DiskStarts, State};
+use crate::control::{ControlError, Store};
 use crate::drive::expr::{PlaceError, disks_needed};
 use crate::drive::narrow::disks_of;
 use crate::drive::spec::DriveExpr;
@@ -36,9 +36,14 @@ impl Opened {
         let open = self.disks.iter().map(|disk| disk.disk_id());
         open.chain(self.absent.iter().filter_map(|absent| absent.id)).collect()
     }
+
+    /// Of those that are open, the generations that are durable there.
+    pub(super) fn generations(&self) -> DiskStarts {
+        self.disks.iter().map(|disk| (disk.disk_id(), disk.generation())).collect()
+    }
 }
 
-type Look = Result<Identity, OpenError>;
+pub(super) type Look = Result<Identity, OpenError>;
 
 /// Opens the first disk and the control state on it, then the others.
 ///
@@ -60,12 +65,19 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
             return Err(unusable(dir, error));
         }
     }
+    disk_copies::refuse_twins(given, &looks)?;
     refuse_misplaced_control(given, &looks, options.accept_new_disks)?;
     refuse_before_anything_is_made(options, &looks, tail)?;
+    let path = first.join(CONTROL_FILE);
+    // Before any disk begins another generation.
+    let control = open_control_that_is_there(options, &path).await?;
+    let refuse_older = |state: &State| {
+        disk_copies::refuse_older(given, &looks, state.disk_starts.get(&NodeId(options.node_id)))
+    };
+    control.as_ref().map_or(Ok(()), |control| refuse_older(&control.read()))?;
     let (disk, report) = open_one(options, 0, None, tail)
         .await?
         .map_err(|e| first_unusable(first, &e, given.len(), is_new(looks.first())))?;
-    let path = first.join(CONTROL_FILE);
     if report.entries > 0 && !path.exists() {
         return Err(StartError::Data(format!(
             "{} is missing although {} records are there: it says whose they are; bring it back (the first --data \
@@ -74,7 +86,11 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
             report.entries
         )));
     }
-    let control: Arc<dyn Store> = open_control(options, path).await?;
+    let control: Arc<dyn Store> = match control {
+        Some(control) => control,
+        None => open_control(options, path).await?,
+    };
+    refuse_older(&control.read())?;
     let known = places::read(first);
     let absent = absent_disks(options, &looks, &control.read(), &known)?;
     let cluster_id = disk.cluster_id();
@@ -90,7 +106,7 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
         // Those before it are made by now, so that a name of the same directory is found out.
         refuse_twice(given, at)?;
         let id = match look {
-            Ok(Identity::Disk(id)) => Some(id),
+            Ok(Identity::Disk { id, .. }) => Some(id),
             Ok(Identity::New) => None,
             Err(error) if error.is_of_the_disk() => continue, // among the absent already
             Err(error) => return Err(unusable(dir, &error)),
@@ -105,6 +121,7 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
             Err(error) => return Err(unusable(dir, &error)),
         }
     }
+    disk_copies::refuse_older_control(&opened)?;
     for absent in &opened.absent {
         tracing::error!("{absent}; the node goes on with its other disks");
     }
@@ -113,6 +130,24 @@ pub(super) async fn open(options: &NodeOptions, tail: &Arc<TailBudget>) -> Resul
     places.extend(opened.disks.iter().map(|d| d.disk_id()).zip(opened.dirs.iter().map(|d| absolute(d))));
     places::write(first, &places);
     Ok(opened)
+}
+
+/// The control state that is there. `None`: there is none, or the disk must be opened to know what is wrong with it, or to have
+/// room.
+///
+/// Errors: what is wrong with the control state alone.
+async fn open_control_that_is_there(
+    options: &NodeOptions,
+    path: &Path,
+) -> Result<Option<Arc<dyn Store>>, StartError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    match open_control(options, path.to_owned()).await {
+        Ok(control) => Ok(Some(control)),
+        Err(StartError::Control(ControlError::Io { .. })) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(not(test))]
@@ -226,7 +261,7 @@ fn refuse_others_disks(options: &NodeOptions, looks: &[Look]) -> Result<(), Star
     for (dir, look) in options.data.iter().zip(looks) {
         let belongs = match look {
             Ok(Identity::New) => continue,
-            Ok(Identity::Disk(_)) => DiskStore::belongs(dir, cluster, NodeId(options.node_id)),
+            Ok(Identity::Disk { .. }) => DiskStore::belongs(dir, cluster, NodeId(options.node_id)),
             Err(error) if error.is_of_the_disk() => continue, // among the absent
             Err(error) => return Err(unusable(dir, error)),
         };
@@ -314,7 +349,7 @@ fn absent_disks(
     let recorded = state.nodes.get(&node).map(|node| node.disks.clone()).unwrap_or_default();
     let present: Vec<DiskId> = looks
         .iter()
-        .filter_map(|look| if let Ok(Identity::Disk(id)) = look { Some(*id) } else { None })
+        .filter_map(|look| if let Ok(Identity::Disk { id, .. }) = look { Some(*id) } else { None })
         .collect();
     let mut missing: Vec<DiskId> = held.keys().copied().filter(|id| !present.contains(id)).collect();
     let mut unheld: Vec<DiskId> =
@@ -323,7 +358,7 @@ fn absent_disks(
     let mut new = Vec::new();
     for (dir, look) in options.data.iter().zip(looks) {
         match look {
-            Ok(Identity::Disk(_)) => {}
+            Ok(Identity::Disk { .. }) => {}
             Ok(Identity::New) => new.push(dir),
             Err(error) if error.is_of_the_disk() => {
                 let was_here = |id: &DiskId| places.get(id) == Some(&absolute(dir));

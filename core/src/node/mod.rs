@@ -8,6 +8,7 @@ mod catalog;
 mod compact;
 mod configs;
 mod copies;
+mod disk_copies;
 mod disks;
 mod follow;
 mod lineage;

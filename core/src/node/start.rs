@@ -39,14 +39,14 @@ pub(super) async fn start(options: NodeOptions) -> Result<(Arc<Inner>, Vec<Strin
     let tail = TailBudget::new(usize::try_from(options.config.memory_tail_bytes).unwrap_or(usize::MAX));
     let opened = disks::open(&options, &tail).await?;
     let (control, cluster_id) = (opened.control.clone(), opened.cluster_id);
-    let ids = opened.ids();
+    let (ids, begun) = (opened.ids(), opened.generations());
     let disks::Opened { disks, dirs, reports, absent, .. } = opened;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let now = clock.now_ms();
     let known = control.read().nodes.get(&node).map(|node| node.generation);
     let dead = |disk: &Arc<DiskStore>| matches!(disk.health(), DiskHealth::Dead(_) | DiskHealth::ReadOnly(_));
     let dead = disks.iter().any(dead);
-    let reply = propose_one(&*control, Command::StartNode { node, disks: ids, now }).await;
+    let reply = propose_one(&*control, Command::StartNode { node, disks: ids, begun, now }).await;
     let (generation, unrecorded) = match (reply, known) {
         (Ok(Reply::Started { generation }), _) => (generation, None),
         (Ok(_), _) => return Err(StartError::Data("the control state did not answer the start".into())),

@@ -1,6 +1,7 @@
 mod admin;
 mod balance;
 mod compact;
+mod disk_copies;
 mod disks;
 mod full;
 mod full_quorum;

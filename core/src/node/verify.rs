@@ -1,16 +1,19 @@
 //! Checks data directories that no node uses: every checksum of every file, and the control state. Changes nothing.
 
+use super::disk_copies::{control_is_older, older, twins};
 use super::start::CONTROL_FILE;
+use crate::control::state::State;
 use crate::control::{self, ControlError};
-use crate::store::places;
+use crate::store::superblock::SUPERBLOCK;
 use crate::store::verify as store;
+use crate::store::{DiskStore, places};
 use std::path::{Path, PathBuf};
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// What kind of thing: `superblock`, `extent header`, `group`, `entry`, `directory`, `chunk`, `leaf table`, `inventory`,
-    /// `control state`, `missing file` or `unknown file`.
+    /// `control state`, `copied disk`, `missing file` or `unknown file`.
     pub kind: &'static str,
     /// The file.
     pub file: PathBuf,
@@ -54,6 +57,7 @@ pub fn verify(
     mut progress: impl FnMut(&Path, u64, u64),
 ) -> Result<Verified, CannotVerify> {
     let mut all = Verified::default();
+    let (mut newest, mut states) = (Vec::new(), Vec::new());
     for directory in directories {
         if !directory.is_dir() {
             return Err(CannotVerify(format!("{}: no such directory", directory.display())));
@@ -64,40 +68,63 @@ pub fn verify(
         all.bytes += report.bytes;
         all.entries += report.entries;
         all.torn_bytes += report.torn_bytes;
+        newest.extend(report.newest_loglet.map(|newest| (directory, newest)));
         all.findings.extend(report.findings.into_iter().map(finding));
         let file = directory.join(CONTROL_FILE);
         if file.exists() {
             all.control = true;
             all.files += 1;
             all.bytes += std::fs::metadata(&file).map_or(0, |m| m.len());
-            all.findings.extend(control(file)?);
+            match control(&file)? {
+                Ok(state) => states.push((file, state)),
+                Err(damage) => all.findings.push(damage),
+            }
         }
     }
     if !all.control {
         all.findings.extend(directories.iter().filter_map(|directory| control_missing(directory)));
     }
+    all.findings.extend(copied(directories, &states));
+    for (file, state) in &states {
+        let next = state.counters.next_loglet;
+        let later = newest.iter().find(|(_, newest)| newest.0 >= next);
+        all.findings.extend(later.map(|(directory, newest)| {
+            of("control state", file.clone(), control_is_older(directory, *newest, next))
+        }));
+    }
     Ok(all)
+}
+
+/// Directories that no start takes together, or not with this control state.
+fn copied(directories: &[PathBuf], states: &[(PathBuf, State)]) -> Vec<Finding> {
+    let looks: Vec<_> = directories.iter().map(|dir| DiskStore::look(dir, &[CONTROL_FILE])).collect();
+    let found = |directory: &Path, what| of("copied disk", directory.join(SUPERBLOCK), what);
+    let twins = twins(directories, &looks);
+    let twins = twins.iter().map(|twins| found(twins.second, twins.to_string()));
+    let starts = states.iter().flat_map(|(_, state)| state.disk_starts.values());
+    let older = starts.flat_map(|starts| older(directories, &looks, starts));
+    twins.chain(older.map(|older| found(older.dir, older.to_string()))).collect()
+}
+
+fn of(kind: &'static str, file: PathBuf, what: String) -> Finding {
+    Finding { kind, file, position: None, segment: None, address: None, what }
 }
 
 /// Where disks are noted the control state is too.
 fn control_missing(directory: &Path) -> Option<Finding> {
-    directory.join(places::FILE).exists().then(|| Finding {
-        kind: "missing file",
-        file: directory.join(CONTROL_FILE),
-        position: None,
-        segment: None,
-        address: None,
-        what: format!("missing: it says whose the records are, and was here, beside {}", places::FILE),
+    directory.join(places::FILE).exists().then(|| {
+        let what = format!("missing: it says whose the records are, and was here, beside {}", places::FILE);
+        of("missing file", directory.join(CONTROL_FILE), what)
     })
 }
 
-fn control(file: PathBuf) -> Result<Option<Finding>, CannotVerify> {
-    let what = match control::file::verify(&file) {
-        Ok(()) => return Ok(None),
-        Err(ControlError::Damaged { what, .. }) => what,
-        Err(other) => return Err(CannotVerify(other.to_string())),
-    };
-    Ok(Some(Finding { kind: "control state", file, position: None, segment: None, address: None, what }))
+/// The control state, or what is wrong with it.
+fn control(file: &Path) -> Result<Result<State, Finding>, CannotVerify> {
+    match control::file::verify(file) {
+        Ok(state) => Ok(Ok(state)),
+        Err(ControlError::Damaged { what, .. }) => Ok(Err(of("control state", file.to_owned(), what))),
+        Err(other) => Err(CannotVerify(other.to_string())),
+    }
 }
 
 fn finding(found: store::Finding) -> Finding {

@@ -56,7 +56,7 @@ mod rewrite;
 mod room;
 mod space;
 mod stats;
-mod superblock;
+pub(crate) mod superblock;
 pub(crate) mod tail;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -490,6 +490,10 @@ impl DiskStore {
     /// The disk's identity; another one when the directory is emptied.
     pub fn disk_id(&self) -> DiskId {
         self.inner.superblock.disk
+    }
+    /// The highest loglet of which anything is stored.
+    pub fn newest_loglet(&self) -> Option<LogletId> {
+        self.inner.leaves.iter().map(|leaf| leaf.key().loglet).max()
     }
     /// Which start of this directory it is.
     pub fn generation(&self) -> Generation {

@@ -134,8 +134,13 @@ impl OpenError {
 pub enum Identity {
     /// Nobody yet: missing, or without superblock and data. Opening it makes a new disk of it.
     New,
-    /// This disk.
-    Disk(DiskId),
+    /// This disk, as its last start left it.
+    Disk {
+        /// Its identity.
+        id: DiskId,
+        /// Which of its starts that was.
+        generation: Generation,
+    },
 }
 
 /// Looks who a data directory is. Changes nothing and takes no lock.
@@ -144,7 +149,7 @@ pub enum Identity {
 /// superblock in which is more than the first start of a node makes, and `others`.
 pub(crate) fn look(dir: &Path, has_data: bool, others: &[&str]) -> Result<Identity, OpenError> {
     match read(dir, has_data)? {
-        Some(superblock) => Ok(Identity::Disk(superblock.disk)),
+        Some(Superblock { disk: id, generation, .. }) => Ok(Identity::Disk { id, generation }),
         None => refuse_foreign(dir, others).map(|()| Identity::New),
     }
 }

@@ -11,7 +11,7 @@ use crate::store::open::extent_files;
 use crate::store::recovery::{FoundGroup, read_up_to, scan};
 use crate::store::superblock::{self, SUPERBLOCK, Superblock};
 use crate::store::{Damage, OpenError};
-use crate::types::{Address, LeafId};
+use crate::types::{Address, LeafId, LogletId};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,8 @@ pub struct Report {
     pub entries: u64,
     /// Bytes of a last write that was cut: no damage, the next start cuts it off.
     pub torn_bytes: u64,
+    /// The highest loglet of which anything was read.
+    pub newest_loglet: Option<LogletId>,
     /// What is wrong; empty when all is well.
     pub findings: Vec<Finding>,
 }
@@ -237,8 +239,9 @@ impl Check {
 
     fn extent(&mut self, this: &Live, next: Option<u64>) -> io::Result<()> {
         let end = self.directory(this)?;
-        let (mut entries, mut pads) = (0, Vec::new());
+        let (mut entries, mut pads, mut newest) = (0, Vec::new(), self.report.newest_loglet);
         let mut visit = |group: &FoundGroup| {
+            newest = newest.max(group.records.iter().map(|r| r.record.leaf.loglet).max());
             let kinds = group.records.iter().map(|r| r.record.kind);
             entries += kinds.filter(|k| matches!(k, RecordKind::Entry | RecordKind::Repair)).count() as u64;
             pads.push(group.position + (GROUP_HEADER_LEN + group.bytes.len()) as u64);
@@ -247,6 +250,7 @@ impl Check {
         if let Some(last) = &found.last {
             visit(last);
         }
+        self.report.newest_loglet = newest;
         self.report.entries += entries;
         self.report.torn_bytes += found.torn_bytes;
         for damage in found.damage {
@@ -328,6 +332,8 @@ impl Check {
                 return Ok(None);
             }
         };
+        let newest = leaves.iter().map(|(id, _)| id.loglet).max();
+        self.report.newest_loglet = self.report.newest_loglet.max(newest);
         let covers = header.covers.unwrap_or_default();
         let found = Some((covers.1, header.first_group));
         self.pages(&directory, &pages, &header, &leaves);

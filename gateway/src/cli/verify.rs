@@ -61,6 +61,7 @@ pub fn run(args: VerifyArgs) -> Result<(), Failure> {
 fn hint(findings: &[Finding]) -> Option<&'static str> {
     let has = |kind: &str| findings.iter().any(|finding| finding.kind == kind);
     let known = [
+        ("copied disk", "a node does not start with it; give the directories that it used last, each once"),
         (
             "control state",
             "a node does not start with it; put back a copy of control.redb that was made while none ran",

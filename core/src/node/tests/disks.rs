@@ -7,26 +7,26 @@ use crate::error::TopicError;
 use crate::range::primary::Phase;
 use std::path::PathBuf;
 
-const QUORUM: (&str, &str) = ("drive", "quorum(3, write=2)");
+pub(super) const QUORUM: (&str, &str) = ("drive", "quorum(3, write=2)");
 
-struct Disks {
+pub(super) struct Disks {
     _home: tempfile::TempDir,
-    dirs: Vec<PathBuf>,
+    pub(super) dirs: Vec<PathBuf>,
 }
 
 impl Disks {
-    fn new(n: usize) -> Disks {
+    pub(super) fn new(n: usize) -> Disks {
         let home = tempfile::tempdir().expect("a directory");
         let dirs = (0..n).map(|i| home.path().join(format!("q{i}"))).collect();
         Disks { _home: home, dirs }
     }
 
-    fn all(&self) -> Vec<&Path> {
+    pub(super) fn all(&self) -> Vec<&Path> {
         self.dirs.iter().map(PathBuf::as_path).collect()
     }
 
     /// Takes a disk away as an unmount does: its place is empty.
-    fn unmount(&self, at: usize) -> PathBuf {
+    pub(super) fn unmount(&self, at: usize) -> PathBuf {
         let aside = self.dirs[at].with_extension("aside");
         std::fs::rename(&self.dirs[at], &aside).expect("moved");
         aside
@@ -39,17 +39,17 @@ impl Disks {
     }
 }
 
-fn with(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
+pub(super) fn with(dirs: &[&Path], set: &[(&str, &str)]) -> NodeOptions {
     options(dirs, &[&[("extent.bytes", "64KiB")], set].concat())
 }
 
 /// Appends one record and names its number, which must be dense.
-async fn one(node: &Node, id: TopicId, n: i64) {
+pub(super) async fn one(node: &Node, id: TopicId, n: i64) {
     let outcome = append(node, id, vec![batch(0, 1, None, n, &format!("{n}"))]).await;
     assert_eq!(base(&outcome[0]), n);
 }
 
-async fn has(node: &Node, id: TopicId, count: i64) {
+pub(super) async fn has(node: &Node, id: TopicId, count: i64) {
     let read = read_all(node, id, 0, 0).await;
     let expected: Vec<_> = (0..count).map(|n| (n, n.to_string().into_bytes())).collect();
     assert_eq!(read, expected);
@@ -67,7 +67,7 @@ async fn roll(node: &Node, id: TopicId) -> Result<(), String> {
     node.inner.roll(&topic, &range).await
 }
 
-async fn refused(options: NodeOptions) -> String {
+pub(super) async fn refused(options: NodeOptions) -> String {
     match Node::start(options).await {
         Ok(_) => panic!("started"),
         Err(error) => error.to_string(),

@@ -42,7 +42,12 @@ pub(super) fn new_segment(primary: Primary, window: u32) -> NewSegment {
 
 pub(super) fn create_topic(world: &mut World, scope: &Scope) {
     for node in 0..scope.nodes {
-        let start = Command::StartNode { node: NodeId(node as i32), disks: Vec::new(), now: 0 };
+        let start = Command::StartNode {
+            node: NodeId(node as i32),
+            disks: Vec::new(),
+            begun: Default::default(),
+            now: 0,
+        };
         world.apply(&start);
     }
     world.apply(&Command::CreateTopic(CreateTopic {

@@ -241,7 +241,12 @@ impl World {
     /// A node dies and comes back.
     pub(super) fn restart(&mut self, node: usize) -> Option<()> {
         self.budget.restarts -= 1;
-        let start = Command::StartNode { node: self.me(node).node, disks: Vec::new(), now: 0 };
+        let start = Command::StartNode {
+            node: self.me(node).node,
+            disks: Vec::new(),
+            begun: Default::default(),
+            now: 0,
+        };
         self.apply(&start)?;
         for head in std::mem::take(&mut self.nodes[node].heads) {
             let loglet = head.active().0;
