@@ -36,7 +36,7 @@ pub(super) async fn run(node: Arc<Inner>) {
         let roll_away_due = rolled_away.elapsed() >= ROLL_AWAY_EVERY;
         for topic in node.all_topics().values() {
             for range in topic.ranges().iter() {
-                node.look_after(topic, range, roll_away_due.then_some(&mut waits), &mut rolls).await;
+                node.look_after(topic, range, roll_away_due, &mut waits, &mut rolls).await;
             }
             if retention_due {
                 node.retain(topic).await;
@@ -69,6 +69,11 @@ struct Waits(HashMap<(TopicId, RangeId, LogletId), (Instant, Duration)>);
 impl Waits {
     fn due(&self, of: (TopicId, RangeId, LogletId), now: Instant) -> bool {
         self.0.get(&of).is_none_or(|(at, _)| *at <= now)
+    }
+
+    /// Whether it was not tried yet.
+    fn is_new(&self, of: (TopicId, RangeId, LogletId)) -> bool {
+        !self.0.contains_key(&of)
     }
 
     fn failed(&mut self, of: (TopicId, RangeId, LogletId), now: Instant) {
@@ -135,12 +140,13 @@ impl Inner {
         }
     }
 
-    /// `waits`: blocked ranges are due.
+    /// `again`: blocked ranges that were tried before are due.
     async fn look_after(
         &self,
         topic: &TopicRuntime,
         range: &Arc<RangePrimary>,
-        waits: Option<&mut Waits>,
+        again: bool,
+        waits: &mut Waits,
         rolls: &mut Waits,
     ) {
         if range.ends_unfenced() {
@@ -148,11 +154,12 @@ impl Inner {
             self.try_roll(topic, range, rolls).await;
         }
         range.look_at_drive();
-        match (range.phase(), waits) {
-            (Phase::Open, _) => {}
-            (Phase::Blocked(_), Some(waits)) => {
+        match range.phase() {
+            Phase::Open => {}
+            Phase::Blocked(_) => {
                 let of = (topic.id, range.id, range.active_loglet());
-                if !waits.due(of, Instant::now()) {
+                // At once at first: clients wait to be told whether it can go on.
+                if !waits.is_new(of) && !(again && waits.due(of, Instant::now())) {
                     return;
                 }
                 match self.roll_away(topic, range).await {

@@ -6,10 +6,11 @@ use super::said::{Event, Named};
 use super::topic::TopicRuntime;
 use super::topics::epochs;
 use crate::control::command::{self, Command, Ended, Extend};
+use crate::control::state::{Range, Topic as ControlTopic};
 use crate::control::{ControlError, propose_one};
 use crate::drive::Purpose;
 use crate::range::primary::{Phase, RangePrimary};
-use crate::types::{Address, LogletId};
+use crate::types::{Address, LogletId, RangeId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -89,7 +90,7 @@ impl Inner {
         ended: Ended,
     ) -> Result<(), String> {
         let tail = ended.tail;
-        self.propose_extend(topic, range, version, ended).await?;
+        self.propose_extend(topic, range.id, version, ended).await?;
         if let Some(last) = range.segments().last() {
             last.seal(tail);
             // Whoever reads it from here on shares what is known of it.
@@ -105,7 +106,7 @@ impl Inner {
     async fn propose_extend(
         &self,
         topic: &TopicRuntime,
-        range: &RangePrimary,
+        range: RangeId,
         version: u64,
         ended: Ended,
     ) -> Result<(), String> {
@@ -114,22 +115,15 @@ impl Inner {
         let expression = self.drive_of(control_topic);
         let next =
             self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
-        let command = Extend {
-            topic: topic.id,
-            range: range.id,
-            version,
-            ended: Some(ended),
-            next,
-            now: self.now_ms(),
-        };
+        let command =
+            Extend { topic: topic.id, range, version, ended: Some(ended), next, now: self.now_ms() };
         propose_one(&*self.control, Command::Extend(command))
             .await
             .map(|_| ())
             .map_err(|e: ControlError| e.to_string())
     }
 
-    /// A segment that takes no more writes: seal it where a seal quorum lives, fold the recorded log, go on elsewhere.
-    /// What was in flight below the recorded end is acknowledged, the rest is numbered again by the successor.
+    /// Goes on elsewhere with a segment that takes no more writes, or has clients told that this cannot be now.
     pub(super) async fn roll_away(
         &self,
         topic: &TopicRuntime,
@@ -148,16 +142,32 @@ impl Inner {
         if control.state != command::RangeState::Active {
             return Err("a split or merge of it is under way".to_owned());
         }
+        let gone_on = self.seal_and_go_on(topic, control_topic, control).await;
+        if gone_on.is_err() {
+            range.stay_blocked();
+        }
+        gone_on
+    }
+
+    /// A segment that takes no more writes: seal it where a seal quorum lives, fold the recorded log, go on elsewhere.
+    /// What was in flight below the recorded end is acknowledged, the rest is numbered again by the successor.
+    async fn seal_and_go_on(
+        &self,
+        topic: &TopicRuntime,
+        control_topic: &ControlTopic,
+        control: &Range,
+    ) -> Result<(), String> {
         let expression = self.drive_of(control_topic);
         // Look whether there is a place to go to before anything is fenced.
-        self.new_segment(&expression, LogletId(state.counters.next_loglet)).map_err(|e| e.to_string())?;
+        let seed = LogletId(self.control.read().counters.next_loglet);
+        self.new_segment(&expression, seed).map_err(|e| e.to_string())?;
         let version = control.version;
         let ended = self.seal(control).await?;
         let own = self.sealed_segments(control, Some(&ended))?;
         let folded = self.fold_range(control_topic, control, &own).await?;
-        self.propose_extend(topic, range, version, ended).await?;
-        self.follow(topic, States::from([(range.id, folded)])).await?;
-        self.note(Event::GoesOn, Named::range(&topic.name, range.id), "");
+        self.propose_extend(topic, control.id, version, ended).await?;
+        self.follow(topic, States::from([(control.id, folded)])).await?;
+        self.note(Event::GoesOn, Named::range(&topic.name, control.id), "");
         Ok(())
     }
 }

@@ -191,6 +191,10 @@ impl Lane {
                 issued[i] = Issued::Err(AppendError::Invalid("a batch is shorter than its head".into()));
                 continue;
             }
+            if !quiet && park.is_stuck(at(batch.partition), Sequenced::of(&batch.head)) {
+                issued[i] = Issued::Err(refuse_behind(&mut park, at(batch.partition), layout));
+                continue;
+            }
             if !quiet {
                 match park.arrive(at(batch.partition), Sequenced::of(&batch.head)) {
                     Arrival::Issue => {}
@@ -229,7 +233,7 @@ impl Lane {
                     parked = true;
                     continue;
                 }
-                remember(&mut park, at, batch, &issued[i]);
+                remember(&mut park, at, range, Sequenced::of(&batch.head), &issued[i]);
                 if doubtful(&issued[i]) {
                     let (sequenced, loglet) = (Sequenced::of(&batch.head), range.active_loglet());
                     ack.doubt(Doubt { index: i, at, sequenced, loglet });
@@ -257,6 +261,7 @@ impl Lane {
     fn hand_out(&self, park: &mut Park<Waiting>, layout: &impl Layout) -> bool {
         let mut done = vec![false; park.queue().len()];
         let mut passing: Vec<(TopicPartition, Option<Sequenced>)> = Vec::new();
+        let mut stuck: Vec<TopicPartition> = Vec::new();
         let mut groups: Groups = Groups::new();
         for (i, parked) in park.queue().iter().enumerate() {
             let holds = |r: &RangePrimary| r.topic == parked.at.topic && r.span.contains(parked.at.partition);
@@ -306,7 +311,9 @@ impl Lane {
                         left.push(i);
                         continue;
                     }
-                    if passes(&error) {
+                    if parked.sequenced.is_none() && is_stuck(range, &error) {
+                        stuck.push(parked.at);
+                    } else if passes(&error) {
                         passing.push((parked.at, parked.sequenced));
                     }
                     if doubtful(&outcome) {
@@ -330,6 +337,7 @@ impl Lane {
             let waited = now_ms.saturating_sub(parked.body.since_ms).max(0);
             layout.parking().ms.fetch_add(waited.unsigned_abs(), Ordering::Relaxed);
         }
+        stuck.into_iter().for_each(|at| park.refuse_stuck(at));
         for (at, sequenced) in passing {
             if sequenced.is_some() {
                 let (_, behind) = park.bar(at, sequenced);
@@ -441,11 +449,26 @@ fn doubtful(issued: &Issued) -> bool {
     matches!(issued, Issued::Err(AppendError::OutOfOrderSequence { .. })) && !broken(Mutant::NegativeAtOnce)
 }
 
-/// Whether a batch waits for its range in place of being refused: a plain one does while the range is blocked, since nothing would keep
-/// later ones behind it once it is not (R8).
+/// Whether a batch waits for its range in place of being refused: a plain one does while the range is blocked and may go on shortly, since
+/// nothing would keep later ones behind it then (R8).
 fn waits_for(range: &RangePrimary, sequenced: Option<Sequenced>, issued: &Issued) -> bool {
     let refused = matches!(issued, Issued::Err(AppendError::Storage(_)));
-    refused && sequenced.is_none() && matches!(range.phase(), Phase::Blocked(_))
+    refused && sequenced.is_none() && range.may_go_on()
+}
+
+/// Whether a refusal is that of a range which cannot go on.
+fn is_stuck(range: &RangePrimary, error: &AppendError) -> bool {
+    matches!(error, AppendError::Storage(_)) && range.stuck().is_some()
+}
+
+/// What a plain batch is told of whose partition one was refused since its range could not go on: the same while it cannot. When it can, this
+/// one would overtake it, and the lane ends (R8).
+fn refuse_behind(park: &mut Park<Waiting>, at: TopicPartition, layout: &impl Layout) -> AppendError {
+    let Some(range) = layout.range_of(at) else { return AppendError::UnknownPartition };
+    match range.stuck() {
+        Some(why) => AppendError::Storage(why),
+        None => error_of(park.refuse(at, None)),
+    }
 }
 
 /// Whether a refusal by a range may be another answer later: then what follows the batch must not go first.
@@ -453,10 +476,19 @@ pub(super) fn passes(error: &AppendError) -> bool {
     error.retry() != Retry::No && *error != AppendError::UnknownPartition
 }
 
-fn remember(park: &mut Park<Waiting>, at: TopicPartition, batch: &Batch, issued: &Issued) {
-    if let (Issued::Err(error), Some(sequenced)) = (issued, Sequenced::of(&batch.head))
-        && passes(error)
-    {
-        park.refuse(at, Some(sequenced));
+fn remember(
+    park: &mut Park<Waiting>,
+    at: TopicPartition,
+    range: &RangePrimary,
+    sequenced: Option<Sequenced>,
+    issued: &Issued,
+) {
+    let Issued::Err(error) = issued else { return };
+    match sequenced {
+        Some(_) if passes(error) => {
+            park.refuse(at, sequenced);
+        }
+        None if is_stuck(range, error) => park.refuse_stuck(at),
+        _ => {}
     }
 }

@@ -9,12 +9,13 @@
 //! INV-PARK-1 of a lane and partition, batches are issued in the order in which they arrived (R7a).
 //! INV-PARK-2 what is refused is out of the park in the same step, and so is everything behind it (R7c, R7d).
 //! INV-PARK-3 after an idempotent batch was refused nothing that follows it in sequence is taken until it comes again,
-//! which holds for each that was refused so; after a plain one was, nothing more is taken (R8).
+//! which holds for each that was refused so; after a plain one was, nothing more is taken (R8), or, if it was since its range cannot
+//! go on, nothing of its partition that is plain: it is refused alike as long as that is so, then the lane ends.
 
 use crate::codec::batch::BatchHead;
 use crate::error::TopicPartition;
 use crate::testing::{Mutant, broken};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 /// Producers and partitions of which a lane remembers refused sequences; one with more of them ends.
@@ -91,19 +92,21 @@ pub struct Park<T> {
     /// Refused sequences of a producer and partition that did not come again yet, in their order and of one epoch. Never
     /// an empty list.
     refused: HashMap<(TopicPartition, i64), Vec<Sequenced>>,
+    /// Partitions of which a plain batch was refused since the range cannot go on.
+    stuck: HashSet<TopicPartition>,
     ended: bool,
 }
 
 impl<T> Default for Park<T> {
     fn default() -> Park<T> {
-        Park { queue: VecDeque::new(), refused: HashMap::new(), ended: false }
+        Park { queue: VecDeque::new(), refused: HashMap::new(), stuck: HashSet::new(), ended: false }
     }
 }
 
 impl<T: Clone> Park<T> {
     /// Whether every batch that arrives goes to its range.
     pub fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.refused.is_empty() && !self.ended
+        self.queue.is_empty() && self.refused.is_empty() && self.stuck.is_empty() && !self.ended
     }
 
     /// Whether no more is taken.
@@ -195,6 +198,18 @@ impl<T: Clone> Park<T> {
         Refusal::Again
     }
 
+    /// A plain batch was refused since its range cannot go on: none of its partition is taken any more. While the range cannot go on they
+    /// are refused alike; one that comes when it can is refused by [`Park::refuse`], which ends the lane.
+    pub fn refuse_stuck(&mut self, at: TopicPartition) {
+        self.stuck.insert(at);
+        self.ended |= self.stuck.len() > REFUSED_MAX;
+    }
+
+    /// Whether [`Park::refuse_stuck`] holds for a batch.
+    pub fn is_stuck(&self, at: TopicPartition, sequenced: Option<Sequenced>) -> bool {
+        sequenced.is_none() && !self.ended && self.stuck.contains(&at)
+    }
+
     /// A batch that is not parked (any more) was refused, for a reason that passes: refuses all of its partition that
     /// waits behind it.
     pub fn bar(
@@ -240,7 +255,12 @@ impl<T: Clone> Park<T> {
     /// The same park once more, with `body` made of each body.
     pub(crate) fn fork(&self, mut body: impl FnMut(&T) -> T) -> Park<T> {
         let queue = self.queue.iter().map(|parked| Parked { body: body(&parked.body), ..parked.clone() });
-        Park { queue: queue.collect(), refused: self.refused.clone(), ended: self.ended }
+        Park {
+            queue: queue.collect(),
+            refused: self.refused.clone(),
+            stuck: self.stuck.clone(),
+            ended: self.ended,
+        }
     }
 
     /// Refused sequences that did not come again yet.

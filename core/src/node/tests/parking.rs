@@ -1,6 +1,7 @@
 //! What waits for a range while its segment ends goes on in the successor.
 
 use super::*;
+use crate::range::lane::Outcomes;
 use crate::range::primary::{Phase, RangePrimary};
 
 /// The only range of a topic, taking nothing until it is rolled away.
@@ -162,5 +163,36 @@ async fn plain_batches_wait_for_a_range_that_is_blocked_and_keep_their_order() {
     assert_eq!(base(&second.wait().await.batches[0]), 1);
     assert_eq!(base(&first.wait().await.batches[0]), 0);
     assert_eq!(read_all(&node, id, 0, 0).await, [(0, b"a".to_vec()), (1, b"b".to_vec())]);
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_plain_batch_was_refused_by_a_stuck_range_the_lane_takes_none_that_would_overtake_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(options(&[dir.path()], &[])).await.expect("starts");
+    let id = two_ranges(&node).await;
+    let (api, lane) = (node.api(), Lane::default());
+    let append = |partition, text| api.append(&lane, id, vec![batch(partition, 1, None, 0, text)], soon());
+    let layout = node.inner.layout.lock().await; // nobody rolls it away meanwhile
+    let range = held(&node, id);
+    range.close(Phase::Blocked("its disk died".to_owned()));
+    let (mut waits, also) = (append(0, "a"), append(0, "b"));
+    assert!(waits.try_take().is_none(), "it may go on shortly");
+    range.stay_blocked();
+    for refused in [waits.wait().await, also.wait().await, append(0, "c").wait().await] {
+        assert!(matches!(refused.batches[0], Appended::Err(AppendError::Storage(_))), "{refused:?}");
+        assert!(!refused.close_after, "clients are told and go on with others");
+    }
+    assert_eq!(base(&append(1, "others go on").wait().await.batches[0]), 0);
+    drop(layout);
+    let until = soon();
+    while range.phase() != Phase::Moved {
+        assert!(Instant::now() < until, "it does not go on");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let late = append(0, "d").wait().await;
+    assert_eq!(late, Outcomes { batches: vec![Appended::Err(AppendError::TimedOut)], close_after: true });
+    let again = api.append(&Lane::default(), id, vec![batch(0, 1, None, 0, "a")], soon()).wait().await;
+    assert_eq!(base(&again.batches[0]), 0, "nothing of the refused was stored");
     node.stop().await;
 }

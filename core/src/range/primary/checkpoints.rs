@@ -127,6 +127,7 @@ impl RangePrimary {
             }
             if head.phase == Phase::Between || matches!(head.phase, Phase::Blocked(_)) {
                 head.phase = Phase::Open;
+                head.stuck = false;
             }
             head.inherit(handed_over, now_ms);
         }

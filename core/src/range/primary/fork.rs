@@ -105,6 +105,7 @@ impl Head {
                 ending: self.visible.ending.clone(),
             },
             phase: self.phase.clone(),
+            stuck: self.stuck,
             since_checkpoint: self.since_checkpoint,
             last_full_checkpoint: self.last_full_checkpoint,
             first: self.first.clone(),

@@ -87,7 +87,7 @@ pub enum Phase {
     Between,
     /// Takes appends.
     Open,
-    /// Its segment's drive is dead: appends are refused, until the range rolls away.
+    /// Its segment's drive is dead: appends are refused, until the range rolls away. Plain ones wait until it is known whether it can.
     Blocked(String),
     /// Its partitions belong to other primaries, which are in the layout already: who asks looks there again.
     Moved,
@@ -154,6 +154,8 @@ struct Head {
     slots: VecDeque<Slot>,
     visible: Visible,
     phase: Phase,
+    /// Of a blocked one: it was tried to go on elsewhere, and that cannot be now.
+    stuck: bool,
     since_checkpoint: u64,
     last_full_checkpoint: u64,
     /// The active segment's first checkpoint, while it waits for something to be written behind it.
@@ -266,6 +268,7 @@ impl RangePrimary {
             segment: first,
             slots: VecDeque::new(),
             visible,
+            stuck: matches!(phase, Phase::Blocked(_)),
             phase,
             since_checkpoint: 0,
             last_full_checkpoint: 0,

@@ -119,6 +119,34 @@ impl RangePrimary {
         self.head.lock().phase.clone()
     }
 
+    /// A blocked range cannot go on elsewhere now: from here on plain batches too are refused in place of waiting for that. Holds until
+    /// another segment is opened.
+    pub fn stay_blocked(&self) {
+        let stays = {
+            let mut head = self.head.lock();
+            head.stuck = matches!(head.phase, Phase::Blocked(_));
+            head.stuck
+        };
+        if stays {
+            self.wake_room();
+        }
+    }
+
+    /// Why the range is blocked, if it is known that it cannot go on elsewhere now.
+    pub fn stuck(&self) -> Option<String> {
+        let head = self.head.lock();
+        match &head.phase {
+            Phase::Blocked(why) if head.stuck => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the range is blocked and may go on elsewhere shortly.
+    pub fn may_go_on(&self) -> bool {
+        let head = self.head.lock();
+        matches!(head.phase, Phase::Blocked(_)) && !head.stuck
+    }
+
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         let head = self.head.lock();
