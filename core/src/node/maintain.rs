@@ -159,7 +159,8 @@ impl Inner {
             Phase::Blocked(_) => {
                 let of = (topic.id, range.id, range.active_loglet());
                 // At once at first: clients wait to be told whether it can go on.
-                if !waits.is_new(of) && !(again && waits.due(of, Instant::now())) {
+                let due = waits.is_new(of) || (again && waits.due(of, Instant::now()));
+                if !due {
                     return;
                 }
                 match self.roll_away(topic, range).await {
