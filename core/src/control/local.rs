@@ -9,8 +9,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -27,6 +27,7 @@ pub struct LocalStore {
     versions: watch::Receiver<u64>,
     stop: Arc<AtomicBool>,
     written: Arc<Counts>,
+    failed: Arc<OnceLock<String>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -88,6 +89,7 @@ impl LocalStore {
         let published = Arc::new(Published::new(state));
         let stop = Arc::new(AtomicBool::new(false));
         let written = Arc::new(Counts::default());
+        let failed = Arc::new(OnceLock::new());
         let mut writer = Writer {
             file,
             jobs,
@@ -96,10 +98,11 @@ impl LocalStore {
             stop: stop.clone(),
             written: written.clone(),
             failed: None,
+            for_good: failed.clone(),
         };
         let thread = thread::Builder::new().name("control".to_owned()).spawn(move || writer.run());
         let thread = Mutex::new(Some(thread.map_err(|e| io_error(path, &e))?));
-        Ok(LocalStore { published, queue, versions, stop, written, thread })
+        Ok(LocalStore { published, queue, versions, stop, written, failed, thread })
     }
 }
 
@@ -135,6 +138,10 @@ impl Store for LocalStore {
         self.published.watch(from, self.versions.clone())
     }
 
+    fn failed(&self) -> Option<String> {
+        self.failed.get().cloned()
+    }
+
     fn written(&self) -> Written {
         let Counts { commits, bytes } = &*self.written;
         Written { commits: commits.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
@@ -152,6 +159,8 @@ struct Writer {
     written: Arc<Counts>,
     /// Why the file takes no writes.
     failed: Option<WriteError>,
+    /// Why it takes none until the process is started again.
+    for_good: Arc<OnceLock<String>>,
 }
 
 impl Writer {
@@ -216,6 +225,7 @@ impl Writer {
         let why = match error {
             WriteError::Failed(why) => {
                 tracing::error!(%why, "control store failed; it takes no more changes until a restart");
+                let _ = self.for_good.set(why.clone());
                 return Err(ControlError::Unknown(why));
             }
             WriteError::Full(why) => why,
@@ -245,6 +255,7 @@ impl Writer {
             Ok(_) => {
                 let why = "a change whose outcome nobody was told is in the file; start again".to_owned();
                 tracing::error!(%why, "control store takes no more changes until a restart");
+                let _ = self.for_good.set(why.clone());
                 self.failed = Some(WriteError::Failed(why));
             }
             Err(error) => tracing::debug!(%error, "the control store cannot be opened again yet"),

@@ -243,17 +243,18 @@ async fn a_truncated_file_is_reported() {
     }
 }
 
-/// A file on a disk that is full while it is told so, of which nothing is lost.
+/// A file on a disk that is full, or fails, while it is told so, of which nothing is lost.
 #[derive(Debug)]
 struct Crammed {
     file: FileBackend,
     full: Arc<AtomicBool>,
+    error: io::ErrorKind,
 }
 
 impl Crammed {
     fn room(&self) -> io::Result<()> {
         match self.full.load(Ordering::Acquire) {
-            true => Err(io::ErrorKind::StorageFull.into()),
+            true => Err(self.error.into()),
             false => Ok(()),
         }
     }
@@ -281,9 +282,19 @@ impl StorageBackend for Crammed {
 
 /// A store on a disk that is full while it is told so.
 pub(crate) fn crammed(path: &Path, full: Arc<AtomicBool>) -> Result<LocalStore, ControlError> {
+    refusing(path, full, io::ErrorKind::StorageFull)
+}
+
+/// A store on a disk whose writes fail while it is told so; made if it is not there.
+pub(crate) fn failing(path: &Path, fails: Arc<AtomicBool>) -> Result<LocalStore, ControlError> {
+    drop(LocalStore::open(path)?);
+    refusing(path, fails, io::ErrorKind::Other)
+}
+
+fn refusing(path: &Path, full: Arc<AtomicBool>, error: io::ErrorKind) -> Result<LocalStore, ControlError> {
     let open = move |path: &Path| {
         let file = FileBackend::new(OpenOptions::new().read(true).write(true).open(path)?)?;
-        Builder::new().create_with_backend(Crammed { file, full: full.clone() })
+        Builder::new().create_with_backend(Crammed { file, full: full.clone(), error })
     };
     Ok(LocalStore::in_file(path, ControlFile::open_by(path, Box::new(open))?))
 }

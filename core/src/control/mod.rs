@@ -59,6 +59,11 @@ pub trait Store: Send + Sync + 'static {
     /// Tells of every change after version `from` of the state (its `counters.version`).
     fn watch(&self, from: u64) -> Watch;
 
+    /// Why it takes no changes until the process is started again, if that is so.
+    fn failed(&self) -> Option<String> {
+        None
+    }
+
     /// What it wrote since it was opened.
     fn written(&self) -> Written;
 }

@@ -158,6 +158,10 @@ async fn open_control(_: &NodeOptions, path: PathBuf) -> Result<Arc<dyn Store>, 
 #[cfg(test)]
 async fn open_control(options: &NodeOptions, path: PathBuf) -> Result<Arc<dyn Store>, StartError> {
     let faults = options.data.first().and_then(|first| options.faults.0.get(first));
+    if let Some(fails) = faults.and_then(|faults| faults.control_fails()) {
+        let failing = move || crate::control::local_test::failing(&path, fails);
+        return Ok(Arc::new(blocking(failing).await??));
+    }
     if faults.is_none_or(|faults| !faults.no_room_for_control()) {
         return Ok(Arc::new(blocking(move || LocalStore::open(&path)).await??));
     }

@@ -35,7 +35,11 @@ impl Inner {
         if control.state != command::RangeState::Active {
             return Ok(()); // a split or merge ends its segment
         }
-        // Nothing is stopped without a place to go on: the segment is as good as it was.
+        // As long as nothing was stopped the segment is as good as it was, and what cannot be recorded is not begun.
+        if let Some(why) = self.control.failed() {
+            return Err(format!("the control state takes no changes until a restart: {why}"));
+        }
+        // Nor is anything stopped without a place to go on.
         let expression = self.drive_of(control_topic);
         let next = self.new_segment(&expression, LogletId(state.counters.next_loglet));
         // It begins with a checkpoint: it may have to wait for room, and retention for it.

@@ -55,6 +55,11 @@ pub trait Faults: Send + Sync {
     fn no_room_for_control(&self) -> bool {
         false
     }
+    /// Asked when the control state is opened: its file fails while the flag is set.
+    #[cfg(test)]
+    fn control_fails(&self) -> Option<Arc<std::sync::atomic::AtomicBool>> {
+        None
+    }
     /// Asked before a file of an extent is opened; `true`: the process has no descriptor left.
     fn no_descriptor(&self) -> bool {
         false

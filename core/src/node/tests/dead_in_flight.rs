@@ -88,3 +88,60 @@ async fn what_comes_after_a_write_that_failed_is_refused_and_what_was_in_flight_
         node.stop().await;
     }
 }
+
+/// A disk on which the file of the control state fails while this is set.
+#[derive(Default)]
+struct FailingControl(Arc<AtomicBool>);
+
+impl Faults for FailingControl {
+    fn write(&self, _len: usize) -> Fault {
+        Fault::None
+    }
+    fn control_fails(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.0.clone())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_roll_that_fails_with_the_control_state_stops_its_range_and_no_other_is_begun() {
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().expect("a directory")).collect();
+    let paths: Vec<&Path> = dirs.iter().map(|d| d.path()).collect();
+    let fault = Arc::new(FailingControl::default());
+    let mut with_fault = options(&paths, &[("drive", "quorum(3, write=2)")]);
+    with_fault.faults.0.insert(paths[0].to_path_buf(), fault.clone());
+    let node = Node::start(with_fault).await.expect("starts");
+    let (hit, other) = (topic(&node, "hit", 1, &[]).await, topic(&node, "other", 1, &[]).await);
+    let one = |n| vec![batch(0, 1, None, n, "x")];
+    for id in [hit, other] {
+        assert_eq!(base(&append(&node, id, one(0)).await[0]), 0);
+    }
+    fault.0.store(true, Ordering::Release);
+    let roll = async |id: TopicId| {
+        node.inner.roll(&node.inner.topic(id).expect("there"), &only_range(&node, id)).await
+    };
+    assert_eq!(base(&append(&node, hit, one(1)).await[0]), 1, "until it has to roll");
+    let why = roll(hit).await.expect_err("nothing can be recorded");
+    assert!(why.contains("not recorded"), "{why}");
+    let refused = node.api().append(&Lane::default(), hit, one(2), never()).wait();
+    let refused = tokio::time::timeout(Duration::from_secs(20), refused).await.expect("it is found out");
+    assert!(is_refused(&refused), "{refused:?}");
+    let later = node.api().append(&Lane::default(), hit, one(2), never()).try_take();
+    assert!(later.as_ref().is_some_and(is_refused), "{later:?}");
+
+    let why = roll(other).await.expect_err("nothing can be recorded");
+    assert!(why.contains("until a restart"), "{why}");
+    assert_eq!(only_range(&node, other).phase(), Phase::Open);
+    assert_eq!(base(&append(&node, other, one(1)).await[0]), 1, "in the segment that it has");
+    node.crash().await;
+
+    let node = Node::start(options(&paths, &[("drive", "quorum(3, write=2)")])).await.expect("starts again");
+    for id in [hit, other] {
+        assert_eq!(
+            read_all(&node, id, 0, 0).await.len(),
+            2,
+            "all that was acknowledged, and nothing besides"
+        );
+        assert_eq!(base(&append(&node, id, one(2)).await[0]), 2);
+    }
+    node.stop().await;
+}
