@@ -166,6 +166,17 @@ fn shown(key: &NodeKey, config: &NodeConfig) -> String {
     }
 }
 
+/// What holds where a setting is not set: for Kafka's own that is `auto`, what others of this node make of it.
+fn default(key: &NodeKey, config: &NodeConfig) -> String {
+    match key.name {
+        HEARTBEAT => {
+            let auto = NodeConfig { group_consumer_heartbeat_interval_ms: None, ..config.clone() };
+            shown(key, &auto)
+        }
+        _ => key.default(),
+    }
+}
+
 /// A setting that may be `auto`, and is shown so, is a text.
 fn shown_kind(key: &NodeKey) -> Kind {
     if key.may_be_auto && key.name != HEARTBEAT { Kind::Text } else { key.kind }
@@ -182,7 +193,7 @@ pub fn describe(id: i32, config: &NodeConfig, dynamic: &DynamicConfigs) -> Vec<B
         if key.value(config) != key.default() {
             values.push((Source::Start, shown(key, config)));
         }
-        values.push((Source::Default, shown(key, &NodeConfig::default())));
+        values.push((Source::Default, default(key, config)));
         let (kind, read_only) = (shown_kind(key), !dynamic::is_dynamic(&name));
         add(BrokerConfig { name, values, kind, read_only, documentation: key.doc.to_owned() });
     }
